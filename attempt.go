@@ -111,7 +111,7 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 	a.turn = h.kind.newTurn(a)
 	defer func() {
 		if a.listens {
-			for _, p := range h.places {
+			for _, p := range h.queueEntries {
 				p.unlisten()
 			}
 		}
@@ -124,7 +124,7 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 	for {
 		if ready, err := a.turn.await(); !ready {
 			if err == nil {
-				err = h.outage()
+				err = h.outageError()
 			}
 			return false, h.explain(err)
 		}
@@ -133,12 +133,12 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 			return true, nil
 		}
 		began := h.session.now()
-		for _, p := range h.places {
+		for _, p := range h.queueEntries {
 			p.gate.asks(began)
 		}
 		g, out := a.turn.ask()
 		out.Permanent = out.Permanent && !a.letInBefore(out.Err)
-		a.learn(g, out)
+		a.recordAnswer(g, out)
 		var nap time.Duration
 		switch {
 		case out.Err != nil:
@@ -242,7 +242,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	}
 	now := a.hold.session.now()
 	// Each waiter may ride out one TTL, from its own beginning or the last answer to any waiter, whichever is later.
-	since := a.hold.places[a.at].gate.unanswered(now)
+	since := a.hold.queueEntries[a.at].gate.unanswered(now)
 	through := func(w *hold) bool {
 		return now.Since(clock.Latest(since, w.started)) >= w.settings.TTL
 	}
@@ -250,7 +250,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 		return nil
 	}
 	err := fmt.Errorf("requests to Redis have been failing for %v: %w", now.Since(since).Round(time.Millisecond), out.Err)
-	a.hold.places[a.at].queue.Fail(err, through)
+	a.hold.queueEntries[a.at].queue.Fail(err, through)
 	return err
 }
 

@@ -7,15 +7,15 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// said is an error reply.
-type said string
+// reply is an error reply.
+type reply string
 
-func (e said) Error() string { return string(e) }
-func (said) RedisError()     {}
+func (e reply) Error() string { return string(e) }
+func (reply) RedisError()     {}
 
 // While a password is changed, or a new master has not loaded its users, a holder goes on, and so does a waiter.
 func TestAttempt_RidesOutThatRedisDoesNotLetItIn(t *testing.T) {
-	for _, reply := range []said{"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair", "NOPERM no permissions"} {
+	for _, reply := range []reply{"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair", "NOPERM no permissions"} {
 		refused := redisexec.Outcome{Err: reply, Permanent: true}
 		t.Run(string(reply[:6]), func(t *testing.T) {
 			begin(t, func(b *trial) {

@@ -27,10 +27,10 @@ func (h *hold) explain(err error) error {
 		return nil
 	}
 	h.mu.Lock()
-	places := h.places
+	queueEntries := h.queueEntries
 	h.mu.Unlock()
 	now := h.session.now()
-	seen, key, outage := h.learned(places, now)
+	seen, key, outage := h.lastKnown(queueEntries, now)
 	// failed: err already reports that Redis does not answer.
 	failed := outage.failure != nil && errors.Is(err, outage.failure) || !byContext(err) && errors.Is(err, lockerr.ErrNoAnswer)
 	if !byContext(err) && !failed || errors.Is(err, lockerr.ErrNotReplicated) {
@@ -52,7 +52,7 @@ func (h *hold) explain(err error) error {
 	}
 	// The error begins with the name of the lock. Only a lock of several names has to name the key again.
 	of := ""
-	if len(places) > 1 {
+	if len(queueEntries) > 1 {
 		of = strconv.Quote(key) + " "
 	}
 	waited := now.Since(h.started).Round(time.Millisecond)
@@ -67,14 +67,14 @@ func (h *hold) explain(err error) error {
 	}
 }
 
-// learned returns the last known state of one of the keys, and of Redis. Of several keys it chooses the one that is most
+// lastKnown returns the last known state of one of the keys, and of Redis. Of several keys it chooses the one that is most
 // likely taken: a key that another hold of this client has, or else the key with the latest answer.
-func (h *hold) learned(places []place, now clock.Instant) (seen sighting, key string, out outage) {
+func (h *hold) lastKnown(queueEntries []queueEntry, now clock.Instant) (seen sighting, key string, out outage) {
 	// here: another hold of this client has the chosen key. That is certain, so no other key replaces it.
 	here := false
 	// The latest answer counts, unless a hold of this client was found.
-	for _, p := range places {
-		s, o := p.gate.learned()
+	for _, p := range queueEntries {
+		s, o := p.gate.lastKnown()
 		// One outage is reported. A failure is more informative than a silence, so the first failure stays.
 		if out.failure == nil && o.asked != (clock.Instant{}) {
 			out = o
@@ -93,7 +93,7 @@ func (h *hold) learned(places []place, now clock.Instant) (seen sighting, key st
 
 // state describes why the key was not available when s was seen.
 func state(s sighting) string {
-	owner, hasBeen := keys.KeptFor(s.holder)
+	owner, hasBeen := keys.ReplacedBy(s.holder)
 	switch {
 	case s.hold != nil:
 		return fmt.Sprintf("held by %s of this client", s.holder)
@@ -133,10 +133,10 @@ func byContext(err error) bool {
 	return errors.Is(err, lockerr.ErrTimeout) || lockerr.IsContextError(err)
 }
 
-// learn records the outcome of a request at the gates.
-func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
+// recordAnswer records the outcome of a request at the gates.
+func (a *attempt) recordAnswer(g protocol.Grant, out redisexec.Outcome) {
 	h := a.hold
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		// Every place records it, so that any waiter for any of the keys can report the state of Redis.
 		if out.Err == nil || out.Permanent || errors.Is(out.Err, errLate) { // it was answered; a permanent error ends the wait
 			p.gate.answered()
@@ -150,9 +150,9 @@ func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
 		}
 	}
 	if out.Err == nil && g.Holder != "" {
-		// A hold of this client knows its lease more precisely than the answer.
+		// The lease of a hold of this client is known more precisely than from the answer.
 		here := h.session.holder(h.target, g.Key, g.Holder, clock.Instant{})
-		h.places[g.Key].gate.sees(sighting{at: h.session.now(), holder: g.Holder, hold: here, claims: g.Claimed, lease: g.TTL})
+		h.queueEntries[g.Key].gate.sees(sighting{at: h.session.now(), holder: g.Holder, hold: here, claims: g.Claimed, lease: g.TTL})
 	}
 }
 
@@ -163,17 +163,17 @@ func (a *attempt) hurried(err error) bool {
 	return ends && errors.Is(err, lockerr.ErrNoAnswer) && time.Until(end) < a.hold.session.patience
 }
 
-// outage is the error of a TryLock that does not ask, because another waiter of this process is
+// outageError is the error of a TryLock that does not ask, because another waiter of this process is
 // before it; nil if Redis answers that waiter, or may be about to. Such a TryLock makes no round trip. That must not
 // hide an outage: while Redis is silent, "the lock is taken" would be a guess.
-func (h *hold) outage() error {
+func (h *hold) outageError() error {
 	h.mu.Lock()
-	places := h.places
+	queueEntries := h.queueEntries
 	h.mu.Unlock()
 	now := h.session.now()
 	paced := h.session.paced(redisexec.CallOptions{}, h.settings.TTL).ConfirmedBy(h.settings.replicas)
 	patience := max(paced.Patience, paced.MaxPatience)
-	for _, p := range places {
+	for _, p := range queueEntries {
 		if h.other == nil || !h.other.shared() {
 			if x := p.queue.Holder(); x != nil {
 				if left, holds := x.remaining(now); holds && left > 0 {
@@ -182,8 +182,8 @@ func (h *hold) outage() error {
 			}
 		}
 	}
-	for _, p := range places {
-		_, o := p.gate.learned()
+	for _, p := range queueEntries {
+		_, o := p.gate.lastKnown()
 		switch silence := o.since(o.asked, now); {
 		case o.failure != nil:
 			return fmt.Errorf("requests to Redis have been failing%s: %w", lasting(silence), o.failure)

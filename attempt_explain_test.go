@@ -22,19 +22,19 @@ func (b *trial) remains(left time.Duration) *hold {
 }
 
 // The table of what the end of a wait of five seconds says.
-func TestWaitError_SaysWhatWasWaitedFor(t *testing.T) {
+func TestWaitError_ReportsWhatWasWaitedFor(t *testing.T) {
 	sees := func(s sighting) func(b *trial, h *asker) {
 		return func(b *trial, h *asker) {
 			s.at = b.session.now()
-			h.places[0].gate.sees(s)
+			h.queueEntries[0].gate.sees(s)
 		}
 	}
 	other := sighting{holder: "other:1", lease: 30 * time.Second}
 	both := func(first, then func(b *trial, h *asker)) func(b *trial, h *asker) {
 		return func(b *trial, h *asker) { first(b, h); then(b, h) }
 	}
-	asks := func(b *trial, h *asker) { h.places[0].gate.asks(b.session.now()) }
-	fails := both(asks, func(b *trial, h *asker) { h.places[0].gate.failsToAsk(b.session.now(), errMissed) })
+	asks := func(b *trial, h *asker) { h.queueEntries[0].gate.asks(b.session.now()) }
+	fails := both(asks, func(b *trial, h *asker) { h.queueEntries[0].gate.failsToAsk(b.session.now(), errMissed) })
 	for name, c := range map[string]struct {
 		happens func(b *trial, h *asker)
 		err     error
@@ -77,7 +77,7 @@ func TestWaitError_SaysWhatWasWaitedFor(t *testing.T) {
 func TestWaitError_SuccessNeedsNoExplanation(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
-		h.places[0].gate.sees(sighting{at: b.session.now(), holder: "other:1", lease: time.Minute})
+		h.queueEntries[0].gate.sees(sighting{at: b.session.now(), holder: "other:1", lease: time.Minute})
 		require.NoError(t, h.explain(nil))
 	})
 }
@@ -104,7 +104,7 @@ func TestWaitError_NamesTheKeyInTheWay(t *testing.T) {
 							s.hold = b.remains(3 * time.Second)
 						}
 						s.at = b.session.now()
-						h.places[i].gate.sees(*s)
+						h.queueEntries[i].gate.sees(*s)
 					}
 					time.Sleep(time.Second)
 				}
@@ -115,7 +115,7 @@ func TestWaitError_NamesTheKeyInTheWay(t *testing.T) {
 }
 
 // The table of what a gate learns of the end of a request.
-func TestGate_LearnsHowARequestEnded(t *testing.T) {
+func TestGate_RecordsHowARequestEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		out     redisexec.Outcome
 		lasts   time.Duration // the request
@@ -138,13 +138,13 @@ func TestGate_LearnsHowARequestEnded(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), c.lasts+c.left)
 				defer cancel()
 				a := attempt{hold: h.hold, ctx: ctx}
-				for _, p := range h.places {
+				for _, p := range h.queueEntries {
 					p.gate.asks(b.session.now())
 				}
 				time.Sleep(c.lasts)
-				a.learn(protocol.Grant{}, c.out)
-				for _, p := range h.places {
-					_, outage := p.gate.learned()
+				a.recordAnswer(protocol.Grant{}, c.out)
+				for _, p := range h.queueEntries {
+					_, outage := p.gate.lastKnown()
 					require.Equal(t, c.failure, outage.failure)
 					require.Equal(t, c.outage, outage.since(h.started, b.session.now()) > 0)
 				}
@@ -179,7 +179,7 @@ func TestTryLock_BehindAHoldOfItsClientNeedsNoAnswer(t *testing.T) {
 		holder.mu.Lock()
 		holder.setPhase(held)
 		holder.mu.Unlock()
-		holder.places[0].gate.asks(b.session.now())
+		holder.queueEntries[0].gate.asks(b.session.now())
 		time.Sleep(trialTTL / 2)
 		b.getsAmongOthers(other.tries(), false)
 		time.Sleep(trialTTL) // it is held no more, as far as is known

@@ -67,8 +67,8 @@ func begin(t *testing.T, test func(b *trial)) {
 	})
 }
 
-// deafen has no message arrive for holds that come from now on.
-func (b *trial) deafen() {
+// loseSubscriptions has no message arrive for holds that come from now on.
+func (b *trial) loseSubscriptions() {
 	b.hub.Close()
 }
 
@@ -157,7 +157,7 @@ func (b *trial) wants(owner string, names ...string) *asker {
 	h.record = newRecord(b.t.Context(), m)
 	h.hold = newHold(b.session, m.kind, keys.Owner{Fixed: owner}, target, &m.settings)
 	require.True(b.t, h.register())
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		if p.gate.listeners == 0 { // the test listens, so no confirmation is to come
 			p.gate.listen()
 		}
@@ -171,7 +171,7 @@ func (b *trial) wants(owner string, names ...string) *asker {
 func (b *trial) listens() (n int) {
 	counted := make(map[*gate]bool)
 	for _, h := range b.holds {
-		for _, p := range h.places {
+		for _, p := range h.queueEntries {
 			if !counted[p.gate] {
 				counted[p.gate] = true
 				n += p.gate.listeners - 1
@@ -298,7 +298,7 @@ func (b *trial) goesOn(ended <-chan result) {
 // stands says how h stands in the queue of its first key.
 func (h *asker) stands(want queue.State) {
 	h.b.t.Helper()
-	state, _ := h.places[0].ticket.State()
+	state, _ := h.queueEntries[0].ticket.State()
 	require.Equal(h.b.t, want, state)
 }
 
@@ -321,7 +321,7 @@ func (h *asker) undoes(want ...undone) {
 func (h *asker) nothingLeft(undoing ...undone) {
 	h.b.t.Helper()
 	require.Empty(h.b.t, h.name.Field)
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		state, _ := p.ticket.State()
 		require.Equal(h.b.t, queue.Gone, state)
 	}

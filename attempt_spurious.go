@@ -30,7 +30,7 @@ const (
 // never is when a hold without a lease ends.
 var never = clock.Instant{Mono: math.MaxInt64}
 
-// wakes is the hold in the way of a waiter, as far as the waiter knows it, and whether its last wake-up was
+// wakes is the hold in the way of a waiter, as far as the waiter has recorded it, and whether its last wake-up was
 // spurious. It belongs to the goroutine of the waiter. The zero value is for a waiter that has not asked.
 type wakes struct {
 	asked    clock.Instant // when the last request was sent

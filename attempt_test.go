@@ -46,12 +46,12 @@ func TestAttempt_WaiterAsksAgainWhenWoken(t *testing.T) {
 		b.taken(h, time.Minute)
 		b.sleeps()
 		require.Equal(t, 1, b.listens())
-		h.places[0].queue.Wake()
+		h.queueEntries[0].queue.Wake()
 		b.taken(h, time.Minute)
 		b.sleeps()
 		require.Equal(t, 1, h.contended, "its record is told of the first wait")
 		time.Sleep(time.Second) // wake-ups that were in vain may have the next request wait a little
-		h.places[0].queue.Wake()
+		h.queueEntries[0].queue.Wake()
 		time.Sleep(100 * time.Millisecond)
 		b.granted(h)
 		b.gets(ended, true)
@@ -75,7 +75,7 @@ func TestAttempt_WaiterAsksAgainWithoutAMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			begin(t, func(b *trial) {
 				if !c.live {
-					b.deafen()
+					b.loseSubscriptions()
 				}
 				h := b.wants("me", "key")
 				ended := h.locks(b.t.Context())
@@ -92,7 +92,7 @@ func TestAttempt_WaiterAsksAgainWithoutAMessage(t *testing.T) {
 
 func TestAttempt_UnreachableWaiterPollsLessAndLessOften(t *testing.T) {
 	begin(t, func(b *trial) {
-		b.deafen()
+		b.loseSubscriptions()
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())
 		b.taken(h, time.Minute)
@@ -123,7 +123,7 @@ func TestTryLock_AsksOnce(t *testing.T) {
 func TestTryLock_DoesNotAskBehindAnotherWaiter(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
-		require.True(t, first.places[0].ticket.Join())
+		require.True(t, first.queueEntries[0].ticket.Join())
 		b.gets(h.tries(), false)
 		b.sleeps()
 		h.nothingLeft()
@@ -134,8 +134,8 @@ func TestTryLock_DoesNotAskBehindAnotherWaiter(t *testing.T) {
 func TestTryLock_ReportsThatRedisDoesNotAnswerTheWaiterBefore(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
-		require.True(t, first.places[0].ticket.Join())
-		g := h.places[0].gate
+		require.True(t, first.queueEntries[0].ticket.Join())
+		g := h.queueEntries[0].gate
 		g.asks(b.session.now())
 		time.Sleep(2 * time.Second) // Redis may be slow
 		b.gets(h.tries(), false)
@@ -159,10 +159,10 @@ func TestAttempt_OthersWaitBehindTheOneThatAsks(t *testing.T) {
 		b.getsAmongOthers(ofFirst, true)
 		b.sleeps()
 		require.Equal(t, [2]int{1, 1}, [2]int{second.contended, third.contended})
-		first.places[0].ticket.Leave()
+		first.queueEntries[0].ticket.Leave()
 		b.granted(second)
 		b.getsAmongOthers(ofSecond, true)
-		second.places[0].ticket.Leave()
+		second.queueEntries[0].ticket.Leave()
 		b.granted(third)
 		b.gets(ofThird, true)
 	})
@@ -171,13 +171,13 @@ func TestAttempt_OthersWaitBehindTheOneThatAsks(t *testing.T) {
 func TestAttempt_HandOverPassesTheTurn(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
-		require.True(t, first.places[0].ticket.Join())
+		require.True(t, first.queueEntries[0].ticket.Join())
 		ended := h.locks(b.t.Context())
 		b.goesOn(ended)
-		to := first.places[0].ticket.Reserve(func(*hold) bool { return true })
-		require.Same(t, h.places[0].ticket, to)
+		to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
+		require.Same(t, h.queueEntries[0].ticket, to)
 		h.isGiven()
-		require.True(t, first.places[0].ticket.Grant(to))
+		require.True(t, first.queueEntries[0].ticket.Grant(to))
 		b.gets(ended, true)
 		require.Equal(t, "given:me", h.name.Field)
 		h.stands(queue.Turn)
@@ -189,13 +189,13 @@ func TestAttempt_HandOverPassesTheTurn(t *testing.T) {
 func TestAttempt_RejectsAnInvalidHandOverAndAsks(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
-		require.True(t, first.places[0].ticket.Join())
+		require.True(t, first.queueEntries[0].ticket.Join())
 		ended := h.locks(b.t.Context())
 		b.goesOn(ended)
-		to := first.places[0].ticket.Reserve(func(*hold) bool { return true })
+		to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
 		h.late = true
 		h.isGiven()
-		require.True(t, first.places[0].ticket.Grant(to))
+		require.True(t, first.queueEntries[0].ticket.Grant(to))
 		b.asks(h)
 		h.undoes(undone{"given:me", trialTTL, false})
 		h.late = false
@@ -210,14 +210,14 @@ func TestAttempt_HandOverBeforeTheEndOfTheWaitCounts(t *testing.T) {
 		for i := range 200 { // the one or the other is first
 			key := fmt.Sprint("key", i)
 			first, h := b.wants("first", key), b.wants("me", key)
-			require.True(t, first.places[0].ticket.Join())
+			require.True(t, first.queueEntries[0].ticket.Join())
 			ctx, stop := context.WithCancel(b.t.Context())
 			ended := h.locks(ctx)
 			b.goesOn(ended)
-			to := first.places[0].ticket.Reserve(func(*hold) bool { return true })
+			to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
 			h.isGiven()
 			stop()
-			passed := first.places[0].ticket.Grant(to)
+			passed := first.queueEntries[0].ticket.Grant(to)
 			require.Equal(t, passed, (<-ended).granted)
 			if passed {
 				h.stands(queue.Turn)
@@ -230,12 +230,12 @@ func TestAttempt_HandOverBeforeTheEndOfTheWaitCounts(t *testing.T) {
 func TestAttempt_LeavingDuringAHandOverRetiresTheOfferedName(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
-		require.True(t, first.places[0].ticket.Join())
+		require.True(t, first.queueEntries[0].ticket.Join())
 		ctx, stop := context.WithCancel(b.t.Context())
 		ended := h.locks(ctx)
 		b.goesOn(ended)
 		offered := offer{identity: b.session.identities.Current(), ended: make(chan struct{})}
-		to := first.places[0].ticket.Reserve(func(w *hold) bool {
+		to := first.queueEntries[0].ticket.Reserve(func(w *hold) bool {
 			w.offered = offered
 			return true
 		})
@@ -243,7 +243,7 @@ func TestAttempt_LeavingDuringAHandOverRetiresTheOfferedName(t *testing.T) {
 		b.gets(ended, false, context.Canceled)
 		require.NotSame(t, offered.identity, b.session.identities.Current())
 		require.EqualValues(t, offered.ended, h.undos.next(), "it is being undone until then")
-		require.False(t, first.places[0].ticket.Grant(to), "it has left")
+		require.False(t, first.queueEntries[0].ticket.Grant(to), "it has left")
 		h.nothingLeft()
 	})
 }
@@ -252,7 +252,7 @@ func TestAttempt_LeavingDuringAHandOverRetiresTheOfferedName(t *testing.T) {
 func TestAttempt_WaitEndsWithItsContextOrTheClient(t *testing.T) {
 	type wait func(b *trial, h *asker, ctx context.Context) <-chan result
 	inLine := func(b *trial, h *asker, ctx context.Context) <-chan result {
-		require.True(b.t, b.wants("first", "key").places[0].ticket.Join())
+		require.True(b.t, b.wants("first", "key").queueEntries[0].ticket.Join())
 		return h.locks(ctx)
 	}
 	asleep := func(b *trial, h *asker, ctx context.Context) <-chan result {
@@ -262,7 +262,7 @@ func TestAttempt_WaitEndsWithItsContextOrTheClient(t *testing.T) {
 	}
 	afterAnError := func(b *trial, h *asker, ctx context.Context) <-chan result {
 		ended := asleep(b, h, ctx)
-		h.places[0].queue.Wake()
+		h.queueEntries[0].queue.Wake()
 		b.fails(h, redisexec.Outcome{})
 		return ended
 	}
@@ -306,7 +306,7 @@ func TestAttempt_NextInLineGoesOnAfterOneGaveUp(t *testing.T) {
 	})
 }
 
-// The table of what a safety poll, or a message, tells of the subscription.
+// The table of what a safety poll, or a message, shows about the subscription.
 func TestAttempt_SafetyPollThatFindsNewsDoubtsTheSubscription(t *testing.T) {
 	released := protocol.Grant{Held: true}
 	another := protocol.Grant{Holder: "another:1", TTL: -1}
@@ -329,7 +329,7 @@ func TestAttempt_SafetyPollThatFindsNewsDoubtsTheSubscription(t *testing.T) {
 				ended := h.locks(ctx)
 				b.taken(h, -1)
 				if c.woken {
-					h.places[0].queue.Wake()
+					h.queueEntries[0].queue.Wake()
 				} else {
 					time.Sleep(4 * time.Second)
 				}
@@ -351,25 +351,25 @@ func TestAttempt_MessageAfterASafetyPollCastsNoDoubt(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		b.taken(h, -1) // by the safety poll
 		time.Sleep(time.Second)
-		h.places[0].queue.Wake()
+		h.queueEntries[0].queue.Wake()
 		b.granted(h)
 		b.gets(ended, true)
 		require.Empty(t, b.hub.missed)
 	})
 }
 
-func TestGate_KnowsSinceWhenRedisDoesNotAnswer(t *testing.T) {
+func TestGate_RecordsSinceWhenRedisDoesNotAnswer(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())
 		asked := b.session.now()
 		b.asks(h)
-		_, outage := h.places[0].gate.learned()
+		_, outage := h.queueEntries[0].gate.lastKnown()
 		require.Equal(t, asked, outage.asked)
 		time.Sleep(time.Second)
 		h.late = true
 		b.granted(h)
-		_, outage = h.places[0].gate.learned()
+		_, outage = h.queueEntries[0].gate.lastKnown()
 		require.Equal(t, b.session.now(), outage.asked, "Redis did answer, if too late")
 		h.late = false
 		time.Sleep(16 * time.Millisecond)
@@ -388,7 +388,7 @@ func TestGate_NotesWhoHoldsTheKey(t *testing.T) {
 		time.Sleep(time.Second)
 		b.answers(h, answer{grant: protocol.Grant{Holder: "uuid:other", TTL: time.Minute, Claimed: true}})
 		b.gets(ended, false)
-		seen, outage := h.places[0].gate.learned()
+		seen, outage := h.queueEntries[0].gate.lastKnown()
 		require.Equal(t, sighting{at: b.session.now(), holder: "uuid:other", hold: other.hold, claims: true, lease: time.Minute}, seen)
 		require.Equal(t, clock.Instant{}, outage.asked)
 	})

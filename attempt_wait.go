@@ -26,21 +26,21 @@ func (a *attempt) contend() {
 		return
 	}
 	a.listens = true
-	for _, p := range a.hold.places {
+	for _, p := range a.hold.queueEntries {
 		p.listen()
 	}
 	a.record.contended()
 }
 
 // listening reports whether the release of the key that a waits for would reach it as a message.
-func (a *attempt) listening() bool { return a.hold.places[a.at].listening() }
+func (a *attempt) listening() bool { return a.hold.queueEntries[a.at].listening() }
 
 // news reports whether there is a reason to try at once, and starts a try.
 func (a *attempt) news() bool {
 	// Messages go to the queue in which it has the turn.
 	ticket := a.ticket
 	if ticket == nil {
-		ticket = a.hold.places[a.at].ticket
+		ticket = a.hold.queueEntries[a.at].ticket
 	}
 	return ticket.News() || a.settled()
 }
@@ -93,7 +93,7 @@ const (
 // yield holds a woken attempt back while it is the turn of other processes.
 func (a *attempt) yield() {
 	// Exclusion does not depend on this. It only spreads the wake-ups, so it is a short pause and not a wait.
-	if ahead := a.hold.places[a.at].queue.Ahead(); ahead > 0 {
+	if ahead := a.hold.queueEntries[a.at].queue.Ahead(); ahead > 0 {
 		clock.Pause(a.ctx, time.Duration(min(ahead, mostAhead))*yieldDelay)
 	}
 }
@@ -169,7 +169,7 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 		return a.hold.named()
 	case queue.Reserved:
 		// A hand-over to it is in progress. Its sender finds that the ticket has left, and hands the lock on.
-		a.hold.given = nil
+		a.hold.inherited = nil
 		if a.hold.offered.identity != nil {
 			// The name of the hand-over is in use, with unknown outcome.
 			a.hold.session.identities.Retire(a.hold.offered.identity)
@@ -196,7 +196,7 @@ func (a *attempt) heed() error {
 // leave gives up the places in the queues. The next waiter in each tries at once, because it cannot rely on what this
 // one knew.
 func (a *attempt) leave() {
-	for _, p := range a.hold.places {
+	for _, p := range a.hold.queueEntries {
 		p.ticket.Leave()
 	}
 }

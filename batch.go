@@ -73,7 +73,7 @@ type batch struct {
 // newBatch returns a batch that begins with h, which is held.
 func newBatch(h *hold) *batch {
 	return &batch{
-		session: h.session, rename: h.kind.rename, target: h.target, gate: h.places[0].gate, slot: h.slot, began: h.lease.Acquired(),
+		session: h.session, rename: h.kind.rename, target: h.target, gate: h.queueEntries[0].gate, slot: h.slot, began: h.lease.Acquired(),
 		holder: h, name: h.name, settled: h.name,
 	}
 }
@@ -159,9 +159,9 @@ func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name,
 		ours, waiters, out := b.rename(ctx, e, b.target, from.Field, to.Field, lease)
 		if out.Ambiguous {
 			doubt = true
-			// mutant: batch-doubt-kept/1
+			// mutant: batch-unknown-name-reused/1
 			b.session.identities.Retire(from.Identity)
-			// mutant: batch-doubt-kept/2
+			// mutant: batch-unknown-name-reused/2
 			b.session.identities.Retire(to.Identity)
 		}
 		switch {
@@ -209,7 +209,7 @@ func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, l
 // failed records a round of copies that were not answered, and reports it to the holder.
 func (b *batch) failed(out redisexec.Outcome) {
 	b.mu.Lock()
-	b.failure = redisexec.MoreTelling(b.failure, out.Err)
+	b.failure = redisexec.MoreInformative(b.failure, out.Err)
 	holder := b.holder
 	b.mu.Unlock()
 	holder.renameFailed(out)
@@ -290,9 +290,9 @@ func (b *batch) namesHeld() []identity.Name {
 	return []identity.Name{b.settled, b.sent}
 }
 
-// knows reports whether field may have been the name of the lock on Redis at the time asked: the name of any hold of
+// mayBeOnRedis reports whether field may have been the name of the lock on Redis at the time asked: the name of any hold of
 // the batch, if the batch had begun.
-func (b *batch) knows(field string, asked clock.Instant) bool {
+func (b *batch) mayBeOnRedis(field string, asked clock.Instant) bool {
 	if b == nil {
 		return false
 	}

@@ -41,7 +41,7 @@ func TestRename_IsSentAgainUntilAnswered(t *testing.T) {
 			b.waits(ofFirst)
 		}
 		b.ours()
-		b.hears(ofFirst)
+		b.requireAnswer(ofFirst)
 		b.waits(ofSecond)
 		b.isSent(second, third)
 		require.False(t, b.isRetired(third), "no copy was in doubt")
@@ -87,8 +87,8 @@ func TestBatch_IsOverIfRedisHasNeitherName(t *testing.T) {
 		ofSecond := b.follows(third)
 		b.answers(renamed{})
 		require.True(t, b.isOver())
-		b.hears(ofFirst, lockerr.ErrLost, lockerr.ErrNotOnRedis)
-		b.hears(ofSecond, lockerr.ErrLost, lockerr.ErrNotOnRedis)
+		b.requireAnswer(ofFirst, lockerr.ErrLost, lockerr.ErrNotOnRedis)
+		b.requireAnswer(ofSecond, lockerr.ErrLost, lockerr.ErrNotOnRedis)
 		require.True(t, isLost(third), "the holder is lost")
 		require.False(t, isLost(b.first) || isLost(second))
 		b.isKnown(b.first, second) // both are to be undone
@@ -102,9 +102,9 @@ func TestRename_PermanentRefusalChangesNothing(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		forbidden := errors.New("NOPERM")
 		next := b.next("next")
-		told := b.follows(next)
+		answer := b.follows(next)
 		b.answers(renamed{out: redisexec.Outcome{Err: forbidden, Permanent: true}})
-		b.hears(told, forbidden)
+		b.requireAnswer(answer, forbidden)
 		require.Equal(t, []error{forbidden}, b.missed)
 		b.isKnown(b.first)
 		require.False(t, b.isOver())
@@ -112,11 +112,11 @@ func TestRename_PermanentRefusalChangesNothing(t *testing.T) {
 		b.inTime()
 		b.nothingSent()
 
-		told = b.confirmName(next)
-		require.NotNil(t, told)
+		answer = b.confirmName(next)
+		require.NotNil(t, answer)
 		b.isSent(b.first, next)
 		b.ours()
-		b.hears(told)
+		b.requireAnswer(answer)
 		b.isKnown(next)
 	})
 }
@@ -136,9 +136,9 @@ func TestRename_RefusalAfterAnUncertainCopyIsSentOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			beginBatch(t, func(b *batchTrial) {
 				next := b.next("next")
-				told := b.follows(next)
+				answer := b.follows(next)
 				doubts(b)
-				b.waits(told)
+				b.waits(answer)
 				b.isKnown(b.first, next)
 				b.inTime()
 				b.isSent(b.first, next)
@@ -147,7 +147,7 @@ func TestRename_RefusalAfterAnUncertainCopyIsSentOn(t *testing.T) {
 	}
 }
 
-func TestBatch_AllWaitersLearnWhyItEnds(t *testing.T) {
+func TestBatch_EndIsReportedToAllWaiters(t *testing.T) {
 	for name, why := range map[string]error{
 		"by a release that was answered":     nil,
 		"by a release that was not answered": errMissed,
@@ -161,11 +161,11 @@ func TestBatch_AllWaitersLearnWhyItEnds(t *testing.T) {
 				b.end(why)
 				synctest.Wait()
 				require.Error(t, r.ctx.Err(), "the rename under way has ended")
-				for _, told := range []<-chan error{ofFirst, ofSecond} {
+				for _, answer := range []<-chan error{ofFirst, ofSecond} {
 					if why != nil {
-						b.hears(told, why)
+						b.requireAnswer(answer, why)
 					} else {
-						b.hears(told)
+						b.requireAnswer(answer)
 					}
 				}
 				require.True(t, b.isOver())
@@ -186,20 +186,20 @@ func TestBatch_AnswerAfterTheEndChangesNothing(t *testing.T) {
 		next := b.next("next")
 		came := make(chan struct{})
 		b.rename = lateRenamer(came)
-		told := b.follows(next)
+		answer := b.follows(next)
 		synctest.Wait()
 		before := proven(next)
 		b.end(errMissed)
-		b.hears(told, errMissed)
+		b.requireAnswer(answer, errMissed)
 		close(came)
 		synctest.Wait()
 		require.Equal(t, before, proven(next))
 		b.isKnown(b.first, next)
-		b.waits(told)
+		b.waits(answer)
 	})
 }
 
-func TestBatch_WaitersLearnThatTheClientHasNoMoreTime(t *testing.T) {
+func TestBatch_EndOfCloseIsReportedToWaiters(t *testing.T) {
 	closed := errors.New("closed")
 	for name, underWay := range map[string]bool{"while a rename is under way": true, "while another command is": false} {
 		t.Run(name, func(t *testing.T) {
@@ -211,8 +211,8 @@ func TestBatch_WaitersLearnThatTheClientHasNoMoreTime(t *testing.T) {
 				synctest.Wait()
 				ofSecond := b.follows(b.next("third"))
 				b.session.endBackground(closed)
-				b.hears(ofFirst, closed)
-				b.hears(ofSecond, closed)
+				b.requireAnswer(ofFirst, closed)
+				b.requireAnswer(ofSecond, closed)
 				require.True(t, b.isOver())
 			})
 		})

@@ -27,7 +27,7 @@ type batchTrial struct {
 
 	mu      sync.Mutex
 	renames []*rename // that wait for an answer
-	missed  []error   // of which the hook RenewFailed was told
+	missed  []error   // errors that the hook RenewFailed received
 }
 
 // beginBatch runs test in a bubble, in which time stands still while all goroutines wait. One that is left
@@ -39,10 +39,10 @@ func beginBatch(t *testing.T, test func(b *batchTrial)) {
 		s, _ := alone(t)
 		s.patience = time.Minute
 		b := &batchTrial{t: t}
-		b.kind = &kind{lock: KindMutex, protocol: releasing{release: heard}, rename: b.sendRename}
+		b.kind = &kind{lock: KindMutex, protocol: releasing{release: answered}, rename: b.sendRename}
 		b.first = b.wants(s, "first")
 		b.first.holds(string(*s.identities.Current()) + ":first")
-		b.first.places[0].gate.setAlone(true)
+		b.first.queueEntries[0].gate.setAlone(true)
 		b.batch = b.first.joinBatch()
 		defer b.end(nil)
 		test(b)
@@ -160,19 +160,19 @@ func (b *batchTrial) ours() (sent clock.Instant) {
 func (b *batchTrial) follows(next *hold) <-chan error {
 	b.t.Helper()
 	next.follow(b.holder, next.name, b.batch)
-	told, over := b.handOver(next, next.name, func() bool { return true })
+	answer, over := b.handOver(next, next.name, func() bool { return true })
 	require.False(b.t, over)
-	require.NotNil(b.t, told)
-	_, _ = next.open(level{settings: next.settings, target: next.target}, nil)
-	return told
+	require.NotNil(b.t, answer)
+	_, _ = next.open(openLock{settings: next.settings, target: next.target}, nil)
+	return answer
 }
 
-// hears says that what waits for Redis was told of the answer want.
-func (b *batchTrial) hears(told <-chan error, want ...error) {
+// requireAnswer requires that the waiting Unlock received the answer want.
+func (b *batchTrial) requireAnswer(answer <-chan error, want ...error) {
 	b.t.Helper()
 	synctest.Wait()
 	select {
-	case err := <-told:
+	case err := <-answer:
 		if len(want) == 0 {
 			require.NoError(b.t, err)
 		}
@@ -185,10 +185,10 @@ func (b *batchTrial) hears(told <-chan error, want ...error) {
 }
 
 // waits says that there is no answer yet.
-func (b *batchTrial) waits(told <-chan error) {
+func (b *batchTrial) waits(answer <-chan error) {
 	b.t.Helper()
 	synctest.Wait()
-	require.Empty(b.t, told, "it was answered")
+	require.Empty(b.t, answer, "it was answered")
 }
 
 // isKnown says that Redis may know the lock by the names of these: two while a rename from one to the

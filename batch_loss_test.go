@@ -16,7 +16,7 @@ import (
 
 // The key is deleted while one owner holds and another follows. The first hears of the loss, and locks again at once,
 // by another kind of lock of the same name. What undoes the lost holds comes after that.
-func TestBatch_OwnerThatHearsOfALossLocksByANewName(t *testing.T) {
+func TestBatch_OwnerLocksByANewNameAfterALoss(t *testing.T) {
 	type ways struct {
 		lock   func(context.Context) error
 		unlock func() error

@@ -54,7 +54,7 @@ func heldOf(b *faultBench) relock.HoldView {
 	return holds[i]
 }
 
-func TestBatch_WaiterEntersBeforeRedisKnowsUnderTheLeaseBefore(t *testing.T) {
+func TestBatch_WaiterEntersUnderTheProvenLeaseBeforeItsNameIsOnRedis(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -155,7 +155,7 @@ func TestBatch_NoOneEntersDuringARelease(t *testing.T) {
 }
 
 // One command about the key is under way at a time.
-func TestBatch_ReentryWaitsUntilRedisKnowsTheHold(t *testing.T) {
+func TestBatch_ReentryWaitsUntilItsNameIsOnRedis(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		b.relay.ResetLog()
 		entered := b.me.start(func() error { return b.m.Lock(b.ctx) })
@@ -171,7 +171,7 @@ func TestBatch_ReentryWaitsUntilRedisKnowsTheHold(t *testing.T) {
 	})
 }
 
-func TestBatch_RenewalWaitsUntilRedisKnowsTheHold(t *testing.T) {
+func TestBatch_RenewalWaitsUntilItsNameIsOnRedis(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -205,7 +205,7 @@ func TestBatch_DeletedKeyIsALossForAllThatWaitForRedis(t *testing.T) {
 
 // It may have been about to open when the answer came. Then it asks Redis itself, or is lost as soon as
 // it has opened.
-func TestBatch_HoldAfterALostOneIsLostOrAcquiredAnew(t *testing.T) {
+func TestBatch_HoldAfterALostOneIsLostOrAcquiredAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for range 20 {

@@ -8,7 +8,7 @@ import (
 )
 
 // Who hears of the doubt may lock again at once, and what undoes the batch must not meet that hold.
-func TestBatch_NamesAreRetiredBeforeAnyoneHearsOfTheDoubt(t *testing.T) {
+func TestBatch_NamesAreRetiredBeforeAnUnknownOutcomeIsReported(t *testing.T) {
 	for name, ends := range map[string]func(b *batchTrial){
 		"Redis knows neither name":     func(b *batchTrial) { b.renames[0].answer <- renamed{} },
 		"the release was not answered": func(b *batchTrial) { b.end(errMissed) },
@@ -21,16 +21,16 @@ func TestBatch_NamesAreRetiredBeforeAnyoneHearsOfTheDoubt(t *testing.T) {
 				b.isSent(b.first, second)
 				b.follows(third)
 				for _, channels := range [][]chan error{b.asked, b.waiting} {
-					channels[0] = make(chan error) // so whoever tells waits until it is heard
+					channels[0] = make(chan error) // so the sender waits until it is received
 				}
 				b.stop = nil // the rename under way would wait for b.mu
-				heard := []<-chan error{b.asked[0], b.waiting[0]}
+				reported := []<-chan error{b.asked[0], b.waiting[0]}
 				current := b.session.identities.Current()
 				go ends(b)
 				synctest.Wait()
 				retired := b.session.identities.Current() != current // all of them have one identity
-				for _, told := range heard {
-					require.Error(t, <-told)
+				for _, answer := range reported {
+					require.Error(t, <-answer)
 				}
 				synctest.Wait()
 				require.True(t, retired)

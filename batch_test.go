@@ -30,17 +30,17 @@ func TestRename_NamesTheNextHold(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		next.settings.TTL = time.Minute
-		told := b.follows(next)
+		answer := b.follows(next)
 		r := b.isSent(b.first, next)
 		require.Equal(t, time.Minute, r.lease, "what the new holder wants")
 		b.isKnown(b.first, next)
 		require.Equal(t, b.first.name, b.settled)
-		b.waits(told)
+		b.waits(answer)
 
 		time.Sleep(time.Second)
 		before := proven(b.first)
 		sent := b.ours()
-		b.hears(told)
+		b.requireAnswer(answer)
 		b.isKnown(next)
 		require.Equal(t, before, proven(b.first), "it has ended")
 		require.Equal(t, sent, proven(next))
@@ -61,15 +61,15 @@ func TestRename_CoversAllHoldsThatEndedBeforeIt(t *testing.T) {
 		b.isSent(b.first, second)
 
 		b.ours()
-		b.hears(ofFirst)
+		b.requireAnswer(ofFirst)
 		b.waits(ofSecond)
 		b.waits(ofThird)
 		b.isSent(second, fourth)
 		b.isKnown(second, fourth)
 
 		b.ours()
-		b.hears(ofSecond)
-		b.hears(ofThird)
+		b.requireAnswer(ofSecond)
+		b.requireAnswer(ofThird)
 		b.isKnown(fourth)
 		b.nothingSent()
 		require.Zero(t, b.session.goroutines.Len()-1, "but that which watches the clocks")
@@ -109,9 +109,9 @@ func TestRename_WaitsWhileAnotherCommandIsInFlight(t *testing.T) {
 
 func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		told, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool { return false })
+		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool { return false })
 		require.False(t, over)
-		require.Nil(t, told)
+		require.Nil(t, answer)
 		b.nothingSent()
 		b.isKnown(b.first)
 		require.Nil(t, b.confirmName(b.first), "it is the holder still")
@@ -121,29 +121,29 @@ func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 func TestBatch_NoOneFollowsAfterItsEnd(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		b.end(nil)
-		told, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool {
+		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool {
 			t.Error("it was given the turn")
 			return true
 		})
 		require.True(t, over)
-		require.Nil(t, told)
+		require.Nil(t, answer)
 		b.nothingSent()
 	})
 }
 
-// The release that its owner sends tells of all who ended before.
+// The release of its owner is the answer for all holds that ended before.
 func TestRename_IsNotSentAfterTheLastHoldEnded(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.True(t, b.slot.take(b.t.Context()))
-		told := b.follows(b.next("next"))
+		answer := b.follows(b.next("next"))
 		b.holderEnds()
 		b.slot.free()
 		b.nothingSent()
 		b.isKnown(b.first)
-		b.waits(told)
+		b.waits(answer)
 
 		b.end(nil)
-		b.hears(told)
+		b.requireAnswer(answer)
 	})
 }
 
@@ -159,8 +159,8 @@ func TestRename_CoversAHoldThatFollowsTheLast(t *testing.T) {
 		b.slot.free()
 		b.isSent(b.first, third)
 		b.ours()
-		b.hears(ofFirst)
-		b.hears(ofSecond)
+		b.requireAnswer(ofFirst)
+		b.requireAnswer(ofSecond)
 	})
 }
 
@@ -173,13 +173,13 @@ func TestRename_IsRequestedByTheHolderIfRedisLacksItsName(t *testing.T) {
 		require.NotNil(t, b.confirmName(second), "it is not answered yet")
 		b.follows(third)
 		require.Nil(t, b.confirmName(second), "it is not the holder any more")
-		told := b.confirmName(third)
-		require.NotNil(t, told)
+		answer := b.confirmName(third)
+		require.NotNil(t, answer)
 		b.ours()
-		b.waits(told)
+		b.waits(answer)
 		b.isSent(second, third)
 		b.ours()
-		b.hears(told)
+		b.requireAnswer(answer)
 		require.Nil(t, b.confirmName(third))
 		b.nothingSent()
 	})
@@ -195,8 +195,8 @@ func TestRename_InFlightServesAllThatNeedTheName(t *testing.T) {
 		b.waits(first)
 		b.waits(second)
 		b.ours()
-		b.hears(first)
-		b.hears(second)
+		b.requireAnswer(first)
+		b.requireAnswer(second)
 		b.nothingSent()
 	})
 }
@@ -211,13 +211,13 @@ func TestRename_IsNotSentForABatchThatIsOver(t *testing.T) {
 	})
 }
 
-func TestBatch_GateLearnsFromTheAnswer(t *testing.T) {
+func TestBatch_AnswerIsRecordedAtTheGate(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		for i, waiters := range []int{0, 2, 0} {
 			b.gate.asks(b.session.now())
 			b.follows(b.next(fmt.Sprint("next", i)))
 			b.answers(renamed{ours: true, waiters: waiters})
-			_, out := b.gate.learned()
+			_, out := b.gate.lastKnown()
 			require.Equal(t, outage{}, out)
 			require.Equal(t, waiters == 0, b.gate.alone)
 		}
@@ -260,7 +260,7 @@ func TestRename_SeveralCopiesFitIntoTheLease(t *testing.T) {
 }
 
 // The table of what Redis may have known the lock as, in a batch whose first hold was followed by a
-// second, of which Redis is being told, and by a third.
+// second, whose rename is in flight, and by a third.
 func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		before := b.session.now()
@@ -272,9 +272,9 @@ func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 		b.isSent(b.first, second)
 		b.follows(third)
 		for name, c := range map[string]struct {
-			field string
-			asked clock.Instant
-			knows bool
+			field        string
+			asked        clock.Instant
+			mayBeOnRedis bool
 		}{
 			"by which Redis knows it":                  {b.first.name.Field, before, true},
 			"that a rename makes of it":                {second.name.Field, before, true},
@@ -284,10 +284,10 @@ func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 			"that only begins as the identity does":    {string(*b.first.name.Identity) + "x:third", b.session.now(), false},
 			"of another identity, before it began too": {other.name.Field, before, false},
 		} {
-			require.Equal(t, c.knows, b.knows(c.field, c.asked), name)
+			require.Equal(t, c.mayBeOnRedis, b.mayBeOnRedis(c.field, c.asked), name)
 		}
 		var none *batch
-		require.False(t, none.knows(b.first.name.Field, b.session.now()))
+		require.False(t, none.mayBeOnRedis(b.first.name.Field, b.session.now()))
 	})
 }
 
@@ -298,7 +298,7 @@ func TestBatch_HoldWithoutOneHasNothingToEnd(t *testing.T) {
 	require.False(t, none.isOver())
 }
 
-func TestBatch_NonWaiterLearnsWhatRedisReported(t *testing.T) {
+func TestBatch_AnswerIsReportedWithoutAWait(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		ctx, stop := context.WithTimeout(b.t.Context(), 0)
 		defer stop()

@@ -150,7 +150,7 @@ func (f *failures) all() error {
 	return errors.Join(slices.Collect(maps.Values(f.errs))...)
 }
 
-// close ends a hold because the client is closed, and blocks until Redis answers or ctx ends. The levels stay open; their
+// close ends a hold because the client is closed, and blocks until Redis answers or ctx ends. The Locks stay open; their
 // Unlocks have no effect. close calls failed twice: before it sends the release, with the error that the release is not
 // confirmed, and then with the result. If another call ends the hold, close does not call failed.
 func (h *hold) close(ctx context.Context, failed func(error)) {
@@ -174,7 +174,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 	failed(event.Err)
 	h.mu.Lock()
 	h.setPhase(lost)
-	unlocked := len(h.levels.open) == 0 // unlocked meanwhile, so no Unlock will unregister h
+	unlocked := len(h.locks.open) == 0 // unlocked meanwhile, so no Unlock will unregister h
 	h.mu.Unlock()
 	if unlocked {
 		h.unregister()
@@ -204,11 +204,11 @@ func (h *hold) endForClose(ctx context.Context) bool {
 }
 
 // nameAndEntries returns the name of h on Redis, and its queue entries while it waits for a lock with a line.
-func (h *hold) nameAndEntries() (field string, waits []place) {
+func (h *hold) nameAndEntries() (field string, waits []queueEntry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == acquiring && h.kind.lined != nil {
-		waits = h.places
+		waits = h.queueEntries
 	}
 	return h.name.Field, waits
 }

@@ -56,7 +56,7 @@ type hub interface {
 type messageHub interface {
 	hub
 	line.Hub
-	// Uses reports whether messages of a channel reach this process, or did until just now.
+	// Uses reports whether this process is subscribed to a channel, or was until just now.
 	Uses(channel string) bool
 }
 
@@ -216,7 +216,7 @@ func (s *session) undoOnOne() {
 func (s *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (settled <-chan struct{}) {
 	n.Field = fields[len(fields)-1]
 	n.Release = func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
-		p := protocol.KeepingUntil(p, s.now, n.KeepUntil)
+		p := protocol.LeavingPlaceholder(p, s.now, n.PlaceholderUntil)
 		for _, field := range fields { // after a failure all are released again, which is harmless
 			if _, out = p.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
 				break

@@ -48,7 +48,7 @@ func (p releasing) Release(ctx context.Context, _ redisexec.CallOptions, _ *keys
 	return protocol.Released{Ours: true}, redisexec.Outcome{Err: p.release(ctx)}
 }
 
-func heard(context.Context) error { return nil }
+func answered(context.Context) error { return nil }
 
 // wanted returns a hold of s that owner wants to have on names, whose release is what the test says.
 func wanted(t *testing.T, s *session, k kind, release func(context.Context) error, owner string, names ...string) *hold {
@@ -67,7 +67,7 @@ func wanted(t *testing.T, s *session, k kind, release func(context.Context) erro
 // holds has h be held by the name field.
 func (h *hold) holds(field string) *hold {
 	h.receive(identity.Name{Identity: h.session.identities.Current(), Field: field}, h.session.now(), h.settings.TTL, 0)
-	_, _ = h.open(level{settings: h.settings, target: h.target}, nil)
+	_, _ = h.open(openLock{settings: h.settings, target: h.target}, nil)
 	return h
 }
 
@@ -80,7 +80,7 @@ func TestClose_EndsEachHoldOnceAndReturnsTheSameEachTime(t *testing.T) {
 		require.True(t, s.closed(), "those that wait are told before a hold is given back")
 		return refusal
 	}, "a", "one", "two").holds("uuid:a")
-	wanted(t, s, kind{}, heard, "b", "three").holds("uuid:b")
+	wanted(t, s, kind{}, answered, "b", "three").holds("uuid:b")
 	require.False(t, s.closed())
 	first := s.close()
 	require.ErrorIs(t, first, refusal)
@@ -92,13 +92,13 @@ func TestClose_EndsEachHoldOnceAndReturnsTheSameEachTime(t *testing.T) {
 	require.ErrorIs(t, context.Cause(s.background), lockerr.ErrClosed)
 }
 
-func TestClose_OfASessionWhoseHoldsRedisHasHeardOfHasNoError(t *testing.T) {
+func TestClose_OfASessionWithAnAnswerForEachHoldHasNoError(t *testing.T) {
 	s, _ := alone(t)
-	wanted(t, s, kind{}, heard, "a", "one").holds("uuid:a")
+	wanted(t, s, kind{}, answered, "a", "one").holds("uuid:a")
 	require.NoError(t, s.close())
 }
 
-func TestClose_NamesTheHoldsThatRedisHasNotHeardOfWhenItsTimeIsUp(t *testing.T) {
+func TestClose_NamesTheHoldsWithoutAnAnswerWhenItsTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := alone(t)
 		wanted(t, s, kind{}, func(ctx context.Context) error {
@@ -112,7 +112,7 @@ func TestClose_NamesTheHoldsThatRedisHasNotHeardOfWhenItsTimeIsUp(t *testing.T) 
 	})
 }
 
-func TestClose_LeavesNothingOfAHoldThatIsUnlockedWhileRedisIsTold(t *testing.T) {
+func TestClose_LeavesNothingOfAHoldThatIsUnlockedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := alone(t)
 		answered := make(chan struct{})
@@ -147,8 +147,8 @@ func TestClose_GivesWorkInTheBackgroundItsTime(t *testing.T) {
 
 func TestSession_EveryHoldLooksAtItsDeadlineWhenTheClocksMoveApart(t *testing.T) {
 	s, _ := alone(t)
-	both := wanted(t, s, kind{}, heard, "a", "one", "two").holds("uuid:a")
-	other := wanted(t, s, kind{}, heard, "b", "one").holds("uuid:b")
+	both := wanted(t, s, kind{}, answered, "a", "one", "two").holds("uuid:a")
+	other := wanted(t, s, kind{}, answered, "b", "one").holds("uuid:b")
 	for _, h := range []*hold{both, other} {
 		h.mu.Lock()
 		endsAt(&h.lease, s.now())
@@ -161,13 +161,13 @@ func TestSession_EveryHoldLooksAtItsDeadlineWhenTheClocksMoveApart(t *testing.T)
 
 func TestSession_TheHolderOfAFieldIsFoundByItsOwnerAndOnItsSide(t *testing.T) {
 	s, _ := alone(t)
-	mine := wanted(t, s, kind{}, heard, "a", "one").holds("uuid:a")
+	mine := wanted(t, s, kind{}, answered, "a", "one").holds("uuid:a")
 	require.Same(t, mine, s.holder(mine.target, 0, "uuid:a", clock.Instant{}))
 	require.Nil(t, s.holder(mine.target, 0, "earlier:a", clock.Instant{}), "it held by that name before, if ever")
 	require.Nil(t, s.holder(mine.target, 0, "uuid:b", clock.Instant{}))
 	require.Nil(t, s.holder(&keys.Set{Keys: []string{"two"}}, 0, "uuid:a", clock.Instant{}))
 
-	writer := wanted(t, s, kind{side: keys.Writing}, heard, "w", "sided").holds("uuid:w:write")
+	writer := wanted(t, s, kind{side: keys.Writing}, answered, "w", "sided").holds("uuid:w:write")
 	reading := &keys.Set{Keys: []string{"sided"}, Side: keys.Reading}
 	require.Same(t, writer, s.holder(reading, 0, "uuid:w:write", clock.Instant{}), "a reader finds the writer that keeps it out")
 }
@@ -176,9 +176,9 @@ func TestSession_TheUuidsInUseAreTheCurrentOneAndThoseThatHoldsStillHave(t *test
 	s, _ := alone(t)
 	require.Empty(t, s.uuidsInUse(), "it neither holds nor waits")
 	current := string(*s.identities.Current())
-	wanted(t, s, kind{}, heard, "a", "one").holds(current + ":a")
+	wanted(t, s, kind{}, answered, "a", "one").holds(current + ":a")
 	require.Equal(t, []string{current}, s.uuidsInUse())
-	wanted(t, s, kind{}, heard, "b", "two").holds("older:b")
+	wanted(t, s, kind{}, answered, "b", "two").holds("older:b")
 	require.ElementsMatch(t, []string{current, "older"}, s.uuidsInUse())
 	require.Equal(t, current, s.uuidsInUse()[0], "by which it asks next")
 }

@@ -85,7 +85,7 @@ func TestClientInfo_IsRenewedOnceAMinuteDuringHoldsAndWaits(t *testing.T) {
 			return func() { locktest.RequireUnlocked(t, m) }
 		},
 		"waits": func(t *testing.T, rdb *redis.Client, c *relock.Client) func() {
-			locktest.HeldByStranger(t, rdb, "job", 0)
+			locktest.HeldByAnother(t, rdb, "job", 0)
 			ctx, stop := context.WithCancel(t.Context())
 			waiting := locktest.NewActor(t).Lock(ctx, c.Mutex("job"))
 			return func() {

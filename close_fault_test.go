@@ -138,7 +138,7 @@ func TestClose_DoesNotWaitForARefusingRedisForAWaiter(t *testing.T) {
 	t.Parallel()
 	for began := time.Duration(0); began < 2*time.Second; began += 100 * time.Millisecond {
 		inBubbleRefusing(t, func(t *testing.T, r *refusing) {
-			locktest.HeldByStranger(t, r.rdb, "name", time.Minute)
+			locktest.HeldByAnother(t, r.rdb, "name", time.Minute)
 			c := relock.LocksOn(t, r.rdb, relock.WithSafetyPoll(100*time.Millisecond))
 			waiting := locktest.NewActor(t).Lock(t.Context(), c.Mutex("name"))
 			relock.AwaitListening(t, c, "name")

@@ -24,7 +24,7 @@ func TestClose_FailsWaitersAndReleasesEveryHold(t *testing.T) {
 		locktest.RequireLocked(t, plain)
 		locktest.RequireLocked(t, shared)
 		locktest.RequireLocked(t, multi)
-		locktest.HeldByStranger(t, rdb, key+"-busy", time.Minute)
+		locktest.HeldByAnother(t, rdb, key+"-busy", time.Minute)
 		waiting := []<-chan error{
 			locktest.NewActor(t).Lock(t.Context(), plain),
 			locktest.NewActor(t).Lock(t.Context(), plain),
@@ -40,7 +40,7 @@ func TestClose_FailsWaitersAndReleasesEveryHold(t *testing.T) {
 		}
 		require.ErrorIs(t, context.Cause(ctx), relock.ErrClosed)
 		locktest.RequireFree(t, rdb, key, key+"-owner", key+"-a", key+"-b")
-		locktest.RequireOnRedis(t, rdb, key+"-busy", "stranger:1", 1)
+		locktest.RequireOnRedis(t, rdb, key+"-busy", "another:1", 1)
 
 		require.Zero(t, plain.HoldCount())
 		require.ErrorIs(t, plain.Unlock(), relock.ErrClosed)
@@ -151,7 +151,7 @@ func TestClose_LeavesNothingOfWaitersThatLeft(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		c := relock.LocksOn(t, rdb)
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting []<-chan error
@@ -170,6 +170,6 @@ func TestClose_LeavesNothingOfWaitersThatLeft(t *testing.T) {
 		redistest.Eventually(t, "the subscription to go", func() bool {
 			return locktest.Listeners(t, rdb, key) == 0 && len(rdb.PubSubChannels(t.Context(), channel).Val()) == 0
 		})
-		locktest.RequireOnRedis(t, rdb, key, "stranger:1", 1)
+		locktest.RequireOnRedis(t, rdb, key, "another:1", 1)
 	})
 }

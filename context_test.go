@@ -116,7 +116,7 @@ func TestDo_JoinsTheErrorsOfBodyAndUnlock(t *testing.T) {
 func TestDo_DoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		c := LocksOn(t, rdb)
 		body := func(context.Context) error {
 			require.Fail(t, "the body ran")
@@ -126,7 +126,7 @@ func TestDo_DoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorIs(t, c.Mutex("").Do(t.Context(), body), ErrInvalidName)
 		require.ErrorIs(t, c.Mutex(key).Do(t.Context(), nil), ErrInvalidOption)
-		locktest.RequireOnRedis(t, rdb, key, "stranger:1", 1)
+		locktest.RequireOnRedis(t, rdb, key, "another:1", 1)
 	})
 }
 

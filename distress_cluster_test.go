@@ -70,7 +70,7 @@ func testMisrouted(t *testing.T, c redistest.Misrouting, p *redistest.Patient) {
 	m, id := locks.MultiMutex(names, relock.WithFencing()), locks.ID()
 	_, err := m.TryLock(t.Context())
 	for _, err := range []error{err, m.Lock(t.Context())} {
-		require.ErrorContains(t, err, c.Says)
+		require.ErrorContains(t, err, c.Contains)
 		require.ErrorContains(t, err, m.Name())
 	}
 	require.Equal(t, id, locks.ID(), "nothing was in doubt")

@@ -89,7 +89,7 @@ func (c *course) begin() {
 	locktest.RequireLocked(c.t, c.kept)
 	locktest.RequireLocked(c.t, c.ended)
 	c.hold = c.kept.Context(c.ctx)
-	locktest.HeldByStranger(c.t, c.p.Admin, c.key, time.Hour)
+	locktest.HeldByAnother(c.t, c.p.Admin, c.key, time.Hour)
 	c.waiting = c.other.start(func() error { return c.m.Lock(c.ctx) })
 	c.awaitContended()
 	c.await(c.renewed)
@@ -99,8 +99,8 @@ func (c *course) begin() {
 // when the distress began may fail otherwise.
 func (c *course) awaitFailure() {
 	c.t.Helper()
-	redistest.Eventually(c.t, c.Says, func() bool {
-		return c.Refuses == redistest.RefusesGrowth || regexp.MustCompile(c.Says).MatchString(c.await(c.failed).Err.Error())
+	redistest.Eventually(c.t, c.Contains, func() bool {
+		return c.Refuses == redistest.RefusesGrowth || regexp.MustCompile(c.Contains).MatchString(c.await(c.failed).Err.Error())
 	})
 }
 
@@ -141,14 +141,14 @@ func (c *course) requireError(name string, lock func() error) {
 	err := lock()
 	require.Less(c.t, time.Since(began), 8*time.Second, name)
 	require.Error(c.t, err, name)
-	require.Regexp(c.t, c.Says, err.Error(), name)
+	require.Regexp(c.t, c.Contains, err.Error(), name)
 	require.ErrorContains(c.t, err, c.free.Name(), name)
 	require.NotErrorIs(c.t, err, relock.ErrTimeout, name)
 	var reply redis.Error
 	require.ErrorAs(c.t, err, &reply, name)
 	require.Zero(c.t, c.free.HoldCount(), name)
 	// On a command of more than ten words without a password Redis hangs up: its answer may be lost.
-	if c.relay != nil && !strings.Contains(c.Says, "unauthenticated") {
+	if c.relay != nil && !strings.Contains(c.Contains, "unauthenticated") {
 		require.Equal(c.t, c.copies(), c.relay.Count(redistest.Scripts.And(redistest.With(c.free.Name()))), name)
 	}
 }
@@ -160,7 +160,7 @@ func (c *course) copies() int {
 		return 0
 	case c.Means.Resend:
 		return relock.TryOptions.Attempts
-	case c.Says == "NOPERM":
+	case c.Contains == "NOPERM":
 		return 2 // once more without the line, which the user may not be allowed to use
 	default:
 		return 1
@@ -184,9 +184,9 @@ func (c *course) requireEffectOnHolds() {
 		return
 	}
 	require.Error(c.t, err)
-	require.Regexp(c.t, c.Says, err.Error())
+	require.Regexp(c.t, c.Contains, err.Error())
 	require.ErrorContains(c.t, err, "not confirmed by Redis")
-	require.Regexp(c.t, c.Says, c.await(c.failed).Err.Error())
+	require.Regexp(c.t, c.Contains, c.await(c.failed).Err.Error())
 	require.NoError(c.t, c.hold.Err(), "the lease is not over")
 }
 

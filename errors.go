@@ -53,7 +53,7 @@ var (
 	//   - has braces that would put its helper keys into other slots of a Cluster;
 	//   - is in use for something else on Redis, possibly for a lock of another kind;
 	//   - belongs to a MultiMutex on a Cluster whose names have no common {tag}; or
-	//   - is only a {tag}, for a FairMutex or RWMutex: its helper keys would be those of the name
+	//   - is only a {tag}, for a FairMutex or RWMutex: its helper keys would be the same as those of the name
 	//     without the braces.
 	ErrInvalidName = lockerr.ErrInvalidName
 
@@ -67,8 +67,8 @@ var (
 	ErrUnsupported = lockerr.ErrUnsupported
 )
 
-// QuorumError reports that too few nodes of a quorum succeeded. It contains the errors of the others,
-// which errors.Is and errors.As find.
+// QuorumError reports that too few nodes of a quorum succeeded. It contains the errors of the other
+// nodes, which errors.Is and errors.As find.
 type QuorumError struct {
 	Nodes  int // nodes of the quorum
 	Needed int // how many have to succeed
@@ -88,7 +88,7 @@ type NodeError struct {
 // quorumError returns a failure of a quorum as people get to see it.
 func quorumError(f quorum.Failure) error {
 	e := &QuorumError{Nodes: f.Nodes, Needed: f.Needed, Agreed: f.Agreed}
-	for _, s := range f.Said {
+	for _, s := range f.Errors {
 		e.Errors = append(e.Errors, &NodeError{Node: s.Node, Err: s.Err})
 	}
 	return e
@@ -96,11 +96,11 @@ func quorumError(f quorum.Failure) error {
 
 // Error returns how many nodes succeeded, how many were required, and the errors of the others.
 func (e *QuorumError) Error() string {
-	said := make([]string, len(e.Errors))
+	text := make([]string, len(e.Errors))
 	for i, node := range e.Errors {
-		said[i] = node.Error()
+		text[i] = node.Error()
 	}
-	return fmt.Sprintf("quorum not reached: %d of %d nodes succeeded, %d required: %s", e.Agreed, e.Nodes, e.Needed, strings.Join(said, "; "))
+	return fmt.Sprintf("quorum not reached: %d of %d nodes succeeded, %d required: %s", e.Agreed, e.Nodes, e.Needed, strings.Join(text, "; "))
 }
 
 // Unwrap returns the errors of the nodes.
@@ -114,8 +114,8 @@ func (e *QuorumError) Unwrap() []error {
 
 // Error returns the address of the node, and its error.
 func (e *NodeError) Error() string {
-	said := strings.TrimPrefix(e.Err.Error(), "relock: ")
-	return e.Node + ": " + strings.TrimPrefix(said, e.Node+": ") // it may say so itself
+	text := strings.TrimPrefix(e.Err.Error(), "relock: ")
+	return e.Node + ": " + strings.TrimPrefix(text, e.Node+": ") // it may say so itself
 }
 
 // Unwrap returns the error of the node, without its address.

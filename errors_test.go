@@ -221,7 +221,7 @@ func TestLock_RefusesAKeyThatIsNoLockAndLeavesIt(t *testing.T) {
 				redistest.Paint(t, rdb, target.Keys[1], c.key)
 				locks := clientOn(t, rdb)
 				for _, m := range []*Mutex{locks.Mutex(target.Keys[1], WithFencing()), locks.MultiMutex(target.Keys)} {
-					heard := redistest.Heard(t, rdb, target.Channels, func() {
+					messages := redistest.MessagesDuring(t, rdb, target.Channels, func() {
 						for method, err := range locktest.ErrorsOf(t.Context(), m) {
 							require.ErrorIs(t, err, ErrInvalidName, method)
 							require.ErrorContains(t, err, fmt.Sprintf("%q", target.Keys[1]), method)
@@ -229,7 +229,7 @@ func TestLock_RefusesAKeyThatIsNoLockAndLeavesIt(t *testing.T) {
 						}
 						require.ErrorIs(t, m.Unlock(), ErrNotHeld, "nothing was left behind here either")
 					})
-					require.Equal(t, [][]string{nil, nil}, heard)
+					require.Equal(t, [][]string{nil, nil}, messages)
 					require.Equal(t, redistest.Absent, redistest.Look(t, rdb, target.Keys[0]))
 					require.Equal(t, c.key, redistest.Look(t, rdb, target.Keys[1]))
 					require.Equal(t, redistest.Absent, redistest.Look(t, rdb, target.Counters[1]))
@@ -300,7 +300,7 @@ func targetOf(tb testing.TB, n int) *keys.Set {
 }
 
 func TestQuorum_ErrorReportsEachNodeThatFailed(t *testing.T) {
-	err := lockerr.Wrap("lock", "orders:42", quorumError(quorum.Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []quorum.Said{
+	err := lockerr.Wrap("lock", "orders:42", quorumError(quorum.Failure{Nodes: 5, Needed: 3, Agreed: 1, Errors: []quorum.NodeError{
 		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: ErrInvalidName},
 	}}))
 	var q *QuorumError

@@ -20,25 +20,25 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// silentWait is a waiter that was told of a stranger before Redis went away.
+// silentWait is a waiter whose last answer named another client before Redis stopped answering.
 func silentWait(t *testing.T, away func(relay *redistest.Relay)) (m *relock.Mutex, waiting <-chan error, giveUp context.CancelFunc) {
 	t.Helper()
 	backend := redistest.Redis(t)
 	relay, rdb := locktest.RelayedTo(t, backend)
 	key := redistest.Key(t)
-	locktest.HeldByStranger(t, backend.Client(t), key, time.Minute)
+	locktest.HeldByAnother(t, backend.Client(t), key, time.Minute)
 	t.Cleanup(func() { locktest.ComesBack(relay) })
 	ctx, giveUp := context.WithCancel(t.Context())
 	m = relock.LocksOn(t, rdb).Mutex(key, relock.WithSafetyPoll(200*time.Millisecond))
 	waiting = locktest.NewActor(t).Lock(ctx, m)
-	awaitTold(t, m, "stranger:1")
+	awaitReported(t, m, "another:1")
 	away(relay)
 	return m, waiting, giveUp
 }
 
-// awaitTold waits until the client of m was told that it is held by holder, or, if that is empty, by
+// awaitReported waits until the client of m was told that it is held by holder, or, if that is empty, by
 // anybody.
-func awaitTold(t *testing.T, m *relock.Mutex, holder string) {
+func awaitReported(t *testing.T, m *relock.Mutex, holder string) {
 	t.Helper()
 	redistest.Eventually(t, "told who holds it", func() bool {
 		seen, _ := m.Learned()
@@ -61,7 +61,7 @@ func TestWaitError_ReportsAnOutage(t *testing.T) {
 	err := locktest.OutcomeOf(t, waiting)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "requests to Redis have been failing for")
-	require.ErrorContains(t, err, "last known: held by stranger:1")
+	require.ErrorContains(t, err, "last known: held by another:1")
 	require.NotContains(t, err.Error(), "still held")
 }
 
@@ -76,7 +76,7 @@ func TestWaitError_ReportsSilence(t *testing.T) {
 	giveUp()
 	err := locktest.OutcomeOf(t, waiting)
 	require.ErrorContains(t, err, "from Redis")
-	require.ErrorContains(t, err, "last known: held by stranger:1")
+	require.ErrorContains(t, err, "last known: held by another:1")
 }
 
 func TestWaitError_ReportsThatThereWasNoAnswer(t *testing.T) {
@@ -167,22 +167,22 @@ func TestWaitError_DoesNotBlameRedisForAContextThatEndsTooSoon(t *testing.T) {
 	})
 }
 
-func TestWaitError_IncludesWhatTheFirstInLineLearned(t *testing.T) {
+func TestWaitError_IncludesTheLastAnswerToTheFirstInLine(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, key := backend.Client(t), redistest.Key(t)
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		m := relock.LocksOn(t, rdb).Mutex(key)
 		first, giveUpFirst := context.WithCancel(t.Context())
-		told := locktest.NewActor(t).Lock(first, m)
-		awaitTold(t, m, "stranger:1")
+		reported := locktest.NewActor(t).Lock(first, m)
+		awaitReported(t, m, "another:1")
 
 		second, giveUpSecond := context.WithCancel(t.Context())
 		inLine := locktest.NewActor(t).Lock(second, m)
 		relock.AwaitWaiters(t, m, key, 2)
 		giveUpSecond()
-		require.ErrorContains(t, locktest.OutcomeOf(t, inLine), "still held by stranger:1, lease ends in ")
+		require.ErrorContains(t, locktest.OutcomeOf(t, inLine), "still held by another:1, lease ends in ")
 		giveUpFirst()
-		require.ErrorContains(t, locktest.OutcomeOf(t, told), "still held by stranger:1, lease ends in ")
+		require.ErrorContains(t, locktest.OutcomeOf(t, reported), "still held by another:1, lease ends in ")
 	})
 }
 
@@ -251,7 +251,7 @@ func TestWaitError_NamesTheHolderInAHotLoop(t *testing.T) {
 		}
 		defer busy.Wait()
 		defer close(stop)
-		awaitTold(t, m, "")
+		awaitReported(t, m, "")
 		for n := 0; n < 50; {
 			err := brief.Lock(t.Context())
 			if err == nil {

@@ -82,7 +82,7 @@ func (m *Mutex) Learned() (holder string, out Outage) {
 	if g == nil {
 		return "", Outage{}
 	}
-	seen, o := g.learned()
+	seen, o := g.lastKnown()
 	return seen.holder, Outage{Asked: o.asked, Failed: o.failed, Failure: o.failure}
 }
 
@@ -176,9 +176,9 @@ func (h *hold) view() HoldView {
 		Keys: h.target, Field: h.name.Field, Deadline: h.lease.Deadline(), Longest: h.lease.Longest(),
 		Protocol: h.kind.protocol, Terms: &h.settings.Terms, Held: h.phase == held, Awaited: h.changed != nil, slot: h.slot,
 	}
-	for i, p := range h.places {
+	for i, p := range h.queueEntries {
 		state, _ := p.ticket.State()
-		view.Waiting = view.Waiting || state != queue.Gone && h.phase == acquiring && len(h.places) == len(h.target.Keys)
+		view.Waiting = view.Waiting || state != queue.Gone && h.phase == acquiring && len(h.queueEntries) == len(h.target.Keys)
 		if i == 0 {
 			view.gate, view.Listens = p.gate, p.listening()
 		}
@@ -225,9 +225,9 @@ func AwaitWaiters(t *testing.T, c sessioned, key string, n int) {
 	redistest.Eventually(t, fmt.Sprintf("%d waiters", n), func() bool { return WaitersOn(c, key) == n })
 }
 
-// AwaitPlaces waits until c has been told of n places in the line of key. Redis has them before: a waiter that
+// AwaitEntries waits until c has been told of n places in the line of key. Redis has them before: a waiter that
 // gives up in between does not know if it has one.
-func AwaitPlaces(t *testing.T, c sessioned, key string, n int) {
+func AwaitEntries(t *testing.T, c sessioned, key string, n int) {
 	t.Helper()
 	redistest.Eventually(t, fmt.Sprintf("%d places", n), func() bool {
 		for _, h := range HoldsOn(c, key) {

@@ -93,13 +93,13 @@ func grantsOf(c *relock.Client, key string) string {
 	return c.FairMutex(key).Protocol().(*protocol.Lined).GrantsFor(key)
 }
 
-// tell publishes a grant of the last ticket of c.
-func (w *fairWait) tell() {
+// publishGrant publishes a grant of the last ticket of c.
+func (w *fairWait) publishGrant() {
 	w.t.Helper()
 	channel := grantsOf(w.c, w.key)
-	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.Tickets())).Result()
+	receivers, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.Tickets())).Result()
 	require.NoError(w.t, err)
-	require.EqualValues(w.t, 1, heard)
+	require.EqualValues(w.t, 1, receivers)
 }
 
 func (w *fairWait) polls() int { return w.relay.Count(locktest.RunsOf(protocol.LinePollScript)) }
@@ -140,7 +140,7 @@ func TestFair_GrantWithAnExpiredLeaseIsNotTrusted(t *testing.T) {
 		w.queue()
 		clocks.Set(locktest.LongestPlace.EntryLease())
 		before, ticket := w.polls(), c.Tickets()
-		w.tell()
+		w.publishGrant()
 		redistest.Eventually(t, "a poll", func() bool { return w.polls() > before })
 		locktest.GoesOn(t, w.waiting)
 		require.Equal(t, ticket, c.Tickets(), "it has given its place up")
@@ -156,7 +156,7 @@ func TestFair_MessageProvesNothingWhileACopyIsInFlight(t *testing.T) {
 		held := w.relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript))
 		w.queue()
 		before := w.polls()
-		w.tell()
+		w.publishGrant()
 		redistest.Eventually(w.t, "a poll", func() bool { return w.polls() > before })
 		locktest.GoesOn(w.t, w.waiting)
 		_, err := held.Deliver(w.t.Context())
@@ -176,7 +176,7 @@ func TestFair_PlainReleaseBetweenAnswerAndWaitIsNotMissed(t *testing.T) {
 		direct, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		c := relock.LocksOn(t, rdb)
 		events := subscribed(t, c, key)
-		locktest.HeldByStranger(t, direct, key, 0)
+		locktest.HeldByAnother(t, direct, key, 0)
 		relay.After(locktest.RunsOf(protocol.LineAcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), locktest.ChannelOf(key), "0").Err()
@@ -208,7 +208,7 @@ func TestFair_LostMessageCostsOneSafetyPoll(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
-		w.relay.Deafen()
+		w.relay.BlackHoleCurrent()
 		w.holder.Unlocks(w.t, w.rival)
 		began := time.Now()
 		w.served()
@@ -404,7 +404,7 @@ func TestFair_WakeUpSurvivesTheWaiterThatWasToActOnIt(t *testing.T) {
 			require.Less(w.t, time.Since(began), locktest.LongestPlace.EntryPoll()/2, "nobody has acted on the message")
 			require.NoError(w.t, last.Unlock())
 			redistest.Eventually(w.t, "free", func() bool { return w.direct.Exists(w.t.Context(), w.key).Val() == 0 })
-			locktest.HeldByStranger(w.t, w.direct, w.key, 0)
+			locktest.HeldByAnother(w.t, w.direct, w.key, 0)
 		}
 	}, longPlaces)
 }
@@ -492,7 +492,7 @@ func TestFair_WakeUpSurvivesThePollItCaused(t *testing.T) {
 		w.awaitListening()
 		_, turn := partyOf(w.c, w.key)
 
-		w.relay.DeafenSubscribers() // the message about the grant of the first does not arrive
+		w.relay.SilenceSubscribers() // the message about the grant of the first does not arrive
 		w.holder.Unlocks(w.t, w.rival)
 		locktest.AwaitStillness(w.t, w.relay)
 

@@ -175,9 +175,9 @@ func asleepOn(relays []*redistest.Relay, asks redistest.Match) <-chan struct{} {
 	var left atomic.Int64
 	left.Store(int64(len(relays)))
 	for _, relay := range relays {
-		var told atomic.Int64
+		var reported atomic.Int64
 		relay.After(asks, func(redistest.Command, string) {
-			if told.Add(1) == 2 && left.Add(-1) == 0 {
+			if reported.Add(1) == 2 && left.Add(-1) == 0 {
 				close(asleep)
 			}
 		}).Always()
@@ -264,7 +264,7 @@ func TestCancel_LockThatGivesUpHasLeftNothingOnReturn(t *testing.T) {
 			t.Parallel()
 			eachKindOf(t, []string{"plain", "multi", "write"}, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 				b := newFaultBenchOf(t, kind, backend.Addr, relock.WithTTL(defaultTTL))
-				b.tellsFirst()
+				b.asksRedisFirst()
 				before := b.m
 				b.m = b.mutex(opts...)
 				b.givesUpQuickly(func(cancel func()) {

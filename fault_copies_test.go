@@ -50,7 +50,7 @@ func lockOnce(b *faultBench) {
 // lockAndQueueFirst is lockAndQueue with a client that tells Redis of a hand-over first.
 func lockAndQueueFirst(b *faultBench) {
 	b.t.Helper()
-	b.tellsFirst()
+	b.asksRedisFirst()
 	lockAndQueue(b)
 }
 

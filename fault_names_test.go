@@ -95,7 +95,7 @@ func eachQuitter(t *testing.T, fn func(q *quitter)) {
 // quit has the other goroutine hand the lock over to this one, which quits meanwhile.
 func (b *faultBench) quit(stopped <-chan struct{}, release func()) *quitter {
 	b.t.Helper()
-	b.tellsFirst()
+	b.asksRedisFirst()
 	require.NoError(b.t, b.other.lock(b.ctx, b.m))
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	waiting := b.me.start(func() error { return b.m.Lock(ctx) })

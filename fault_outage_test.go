@@ -158,7 +158,7 @@ func TestBlackHole_AroundExistingConnectionsLosesNoHold(t *testing.T) {
 		b := stuck(t, backend.Addr)
 		lockOnce(b)
 		hold := b.me.holdOf(b.ctx, b.m)
-		b.relay.Deafen()
+		b.relay.BlackHoleCurrent()
 		b.await(b.renewed)
 		b.await(b.renewed) // and the time after
 		b.requireHeld(b.me, b.m, 1, hold)
@@ -180,7 +180,7 @@ func TestBlackHole_ShortLeaseSurvivesAStuckEngine(t *testing.T) {
 			b.m = b.mutex(relock.WithTTL(ttl))
 			lockOnce(b)
 			hold := b.me.holdOf(b.ctx, b.m)
-			b.relay.Deafen()
+			b.relay.BlackHoleCurrent()
 			redistest.Eventually(t, "renewed or lost", func() bool { return len(b.renewed)+len(b.lost) > 0 })
 			if len(b.lost) > 0 {
 				return false
@@ -198,12 +198,12 @@ func TestBlackHole_EveryStepGetsPastExistingConnections(t *testing.T) {
 		if s.name == "undo" {
 			t.Skip("it begins with an acquisition, which is a step of its own")
 		}
-		elsewhere := b.locks.Mutex(redistest.Key(t)) // for a connection that can be deafened
+		elsewhere := b.locks.Mutex(redistest.Key(t)) // for a connection that can become a black hole
 		require.NoError(t, b.me.lock(b.ctx, elsewhere))
 		require.NoError(t, b.me.unlock(elsewhere))
 		s.before(b)
 		b.rule = b.relay.Before(b.runs(s.script), func(redistest.Command) {})
-		b.relay.Deafen()
+		b.relay.BlackHoleCurrent()
 		began := time.Now()
 		s.do(b)
 		require.Less(t, time.Since(began), 3*time.Second)

@@ -88,9 +88,9 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...relock.Cl
 	return b
 }
 
-// tellsFirst has the client tell Redis of each hand-over before the next waiter enters, as it does where
+// asksRedisFirst has the client tell Redis of each hand-over before the next waiter enters, as it does where
 // that wants a token.
-func (b *faultBench) tellsFirst() { b.locks.TellFirst() }
+func (b *faultBench) asksRedisFirst() { b.locks.TellFirst() }
 
 // hasty makes the client wait less for an answer than suits the leases.
 var hasty = relock.WithTTL(time.Second)

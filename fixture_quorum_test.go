@@ -118,19 +118,19 @@ func (b *quorumBench) rivalTries() bool {
 	return held
 }
 
-// strangersOn lets another owner hold the key on these nodes, without expiry.
-func (b *quorumBench) strangersOn(nodes ...int) {
+// othersOn lets another owner hold the key on these nodes, without expiry.
+func (b *quorumBench) othersOn(nodes ...int) {
 	b.t.Helper()
 	for _, n := range nodes {
-		require.NoError(b.t, b.servers[n].HSet(b.t.Context(), b.key, fmt.Sprintf("stranger-%d:1", n), 1).Err())
+		require.NoError(b.t, b.servers[n].HSet(b.t.Context(), b.key, fmt.Sprintf("another-%d:1", n), 1).Err())
 	}
 }
 
-// strangersGone takes them away, without a message.
-func (b *quorumBench) strangersGone(nodes ...int) {
+// othersGone takes them away, without a message.
+func (b *quorumBench) othersGone(nodes ...int) {
 	b.t.Helper()
 	for _, n := range nodes {
-		require.NoError(b.t, b.servers[n].HDel(b.t.Context(), b.key, fmt.Sprintf("stranger-%d:1", n)).Err())
+		require.NoError(b.t, b.servers[n].HDel(b.t.Context(), b.key, fmt.Sprintf("another-%d:1", n)).Err())
 	}
 }
 

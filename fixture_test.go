@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// chronicle records what hooks are told.
+// chronicle records the events of hooks.
 type chronicle = locktest.Chronicle[Event, Hooks]
 
 // resolved is s changed by opts.

@@ -45,9 +45,9 @@ type gate struct {
 
 	// polls gives one of the waiters with an entry in the line the turn to poll for all of them.
 	polls queue.Queue[*hold]
-	// places are the entries of this process in the line; made for the first of them.
-	places    *line.Line
-	placesNow sync.Once
+	// ownLine has the entries of this process in the line; made for the first of them.
+	ownLine     *line.Line
+	ownLineOnce sync.Once
 
 	refs int // holds that have entered and not exited; guarded by the shard
 
@@ -206,8 +206,8 @@ func (g *gate) add(h *hold) bool {
 
 // line returns the entries of this process in the line of the key. Most gates never need one.
 func (g *gate) line() *line.Line {
-	g.placesNow.Do(func() { g.places = g.registry.newLine(g) })
-	return g.places
+	g.ownLineOnce.Do(func() { g.ownLine = g.registry.newLine(g) })
+	return g.ownLine
 }
 
 // listen makes messages wake the queue, until unlisten.

@@ -17,20 +17,20 @@ import (
 // ownedBy is a hold that a gate knows.
 func ownedBy(owner string) *hold { return &hold{owner: keys.Owner{Fixed: owner}} }
 
-// deafHub counts subscriptions, none of which is ever live: its own hub is closed.
-type deafHub struct {
+// silentHub counts subscriptions, none of which is ever live: its own hub is closed.
+type silentHub struct {
 	*wake.Hub
 	channels []string
 	wakes    []func()
 }
 
-func newDeafHub() *deafHub {
-	h := &deafHub{Hub: wake.NewHub(nil, wake.Config{CloseTimeout: time.Second})}
+func newSilentHub() *silentHub {
+	h := &silentHub{Hub: wake.NewHub(nil, wake.Config{CloseTimeout: time.Second})}
 	h.Close()
 	return h
 }
 
-func (h *deafHub) Subscribe(channel string, wake func()) *wake.Subscription {
+func (h *silentHub) Subscribe(channel string, wake func()) *wake.Subscription {
 	h.channels, h.wakes = append(h.channels, channel), append(h.wakes, wake)
 	return h.Hub.Subscribe(channel, wake)
 }
@@ -38,7 +38,7 @@ func (h *deafHub) Subscribe(channel string, wake func()) *wake.Subscription {
 func idOf(key string) gateID { return gateID{key: key} }
 
 func TestGate_ExistsWhileAHoldUsesIt(t *testing.T) {
-	r := newRegistry(newDeafHub())
+	r := newRegistry(newSilentHub())
 	require.Nil(t, r.gate(idOf("a")))
 	first := r.enter(idOf("a"), "channel")
 	require.Equal(t, idOf("a"), first.id)
@@ -54,7 +54,7 @@ func TestGate_ExistsWhileAHoldUsesIt(t *testing.T) {
 }
 
 func TestGate_IsOfOneKeyAndSide(t *testing.T) {
-	r := newRegistry(newDeafHub())
+	r := newRegistry(newSilentHub())
 	all := make(map[*gate]bool)
 	for i := range 200 { // more than there are shards
 		for _, side := range []keys.Side{keys.Alone, keys.Writing, keys.Reading} {
@@ -71,7 +71,7 @@ func TestGate_IsOfOneKeyAndSide(t *testing.T) {
 }
 
 func TestGate_HasOneHoldPerOwner(t *testing.T) {
-	r := newRegistry(newDeafHub())
+	r := newRegistry(newSilentHub())
 	g := r.enter(idOf("a"), "")
 	holds := []*hold{ownedBy("1"), ownedBy("2"), ownedBy("3")}
 	for _, h := range holds {
@@ -97,7 +97,7 @@ func TestGate_HasOneHoldPerOwner(t *testing.T) {
 }
 
 func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
-	r := newRegistry(newDeafHub())
+	r := newRegistry(newSilentHub())
 	of := ownedBy("several")
 	want := []*hold{of}
 	for i := range 20 {
@@ -111,7 +111,7 @@ func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
 }
 
 func TestGate_IsOneForManyThatComeAndGo(t *testing.T) {
-	r := newRegistry(newDeafHub())
+	r := newRegistry(newSilentHub())
 	var all sync.WaitGroup
 	for i := range 8 {
 		h := ownedBy(fmt.Sprint(i))
@@ -130,7 +130,7 @@ func TestGate_IsOneForManyThatComeAndGo(t *testing.T) {
 }
 
 func TestGate_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
-	hub := newDeafHub()
+	hub := newSilentHub()
 	r := newRegistry(hub)
 	g := r.enter(idOf("a"), "channel of a")
 	require.False(t, g.listening())
@@ -152,7 +152,7 @@ func TestGate_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
 
 func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 	made := 0
-	r := newRegistry(newDeafHub())
+	r := newRegistry(newSilentHub())
 	r.newLine = func(g *gate) *line.Line {
 		made++
 		return line.New(nil, clock.System, g.id.key, "", &g.polls.Bell)
@@ -165,15 +165,15 @@ func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 	require.NotSame(t, first, r.enter(idOf("b"), "").line())
 }
 
-// A gate in the line listens for what is told to those there.
+// A gate in the line listens for messages to the entries there.
 func TestGate_EntriesListenByTheLine(t *testing.T) {
-	hub := newDeafHub()
+	hub := newSilentHub()
 	r := newRegistry(hub)
 	r.newLine = func(g *gate) *line.Line {
 		return line.New(lineHub{hub}, clock.System, "releases", "grants", &g.polls.Bell)
 	}
 	g := r.enter(idOf("a"), "channel of a")
-	inLine := &place{gate: g, inLine: true}
+	inLine := &queueEntry{gate: g, inLine: true}
 	inLine.listen()
 	require.Equal(t, []string{"releases", "grants"}, hub.channels)
 	require.False(t, inLine.listening())
@@ -191,7 +191,7 @@ func gates(r *registry) (n int) {
 }
 
 // lineHub is a hub that a line subscribes at.
-type lineHub struct{ *deafHub }
+type lineHub struct{ *silentHub }
 
 func (h lineHub) SubscribeTo(channel string, wake func(), _ func(string)) *wake.Subscription {
 	return h.Subscribe(channel, wake)

@@ -49,18 +49,18 @@ type hold struct {
 	// given is the entry in the line that the hold received together with the turn; nil: it received none. offered is
 	// the hand-over that was sent for the hold. The queue guards both: Reserve writes them, and they are read after the
 	// ticket was granted, or has left.
-	given   *given
-	offered offer
+	inherited *inheritedEntry
+	offered   offer
 
 	mu    sync.Mutex
 	phase phase
 	// changed is closed at the next change of phase. It is created when a goroutine waits for that change.
 	changed chan struct{}
 
-	// target and places go together, key by key. A key of a MultiMutex leaves both when its last level is unlocked.
+	// target and places go together, key by key. A key of a MultiMutex leaves both when its last open Lock is unlocked.
 	// The goroutine that acquires or ends the hold reads them without mu, because no other goroutine changes them then.
-	target *keys.Set
-	places []place
+	target       *keys.Set
+	queueEntries []queueEntry
 
 	// name, batch and slot are written under mu, by the goroutine that acquires the hold, or by the goroutine that ends
 	// the previous hold and then grants the ticket. The goroutine that ends the hold reads them without mu, because they
@@ -71,14 +71,14 @@ type hold struct {
 
 	// mu guards the rest.
 	lease    lease.Lease
-	levels   levels // at least one while it is held
+	locks    openLocks // at least one while it is held
 	contexts contextSet
 	watchdog watchdog
 	cause    error // why the hold ended: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // saves allocations: most holds need one of each
 		slot    slot
-		place   [1]place
+		entry   [1]queueEntry
 		ticket  queue.Ticket[*hold]
 		attempt attempt // used by the goroutine that acquires the hold
 	}
@@ -103,8 +103,8 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 	if k.side != keys.Alone {
 		h.other = newOtherSide(c, t, o)
 	}
-	h.places, h.slot = h.first.place[:0], &h.first.slot
-	h.levels.wish, h.levels.open = s, h.levels.room[:0]
+	h.queueEntries, h.slot = h.first.entry[:0], &h.first.slot
+	h.locks.wish, h.locks.open = s, h.locks.room[:0]
 	return h
 }
 
@@ -118,13 +118,13 @@ func (h *hold) register() bool {
 			h.unregister()
 			return false
 		}
-		p := h.kind.stand(g)
+		p := h.kind.newQueueEntry(g)
 		if p.ticket = &h.first.ticket; i > 0 {
 			p.ticket = new(queue.Ticket[*hold])
 		}
 		p.queue.Issue(p.ticket, h, &h.alarm)
 		h.mu.Lock() // other goroutines can find h from here on
-		h.places = append(h.places, p)
+		h.queueEntries = append(h.queueEntries, p)
 		h.mu.Unlock()
 	}
 	return true
@@ -134,10 +134,10 @@ func (h *hold) register() bool {
 func (h *hold) unregister() {
 	h.mu.Lock()
 	h.setPhase(gone)
-	places := h.places
-	h.places = nil
+	queueEntries := h.queueEntries
+	h.queueEntries = nil
 	h.mu.Unlock()
-	for _, p := range places {
+	for _, p := range queueEntries {
 		h.session.registry.exit(p.gate, h)
 	}
 }
@@ -169,7 +169,7 @@ func (h *hold) count(t *keys.Set) int {
 	if h.phase != held {
 		return 0
 	}
-	least, counts := -1, h.levels.counts(h.target.Keys)
+	least, counts := -1, h.locks.counts(h.target.Keys)
 	for i, key := range h.target.Keys {
 		if t.Has(key) && (least < 0 || counts[i] < least) {
 			least = counts[i]
@@ -184,7 +184,7 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	h.check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || len(h.levels.open) == 0 || h.freed(t) {
+	if h.phase != held || len(h.locks.open) == 0 || h.freed(t) {
 		return 0
 	}
 	return max(0, h.lease.Left(now))
@@ -195,7 +195,7 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && (h.name.Field == field || h.batch.knows(field, asked))
+	return h.phase == held && (h.name.Field == field || h.batch.mayBeOnRedis(field, asked))
 }
 
 // end ends a hold locally, before the release is sent: it cancels the contexts and stops the watchdog. The hold is in
@@ -203,9 +203,9 @@ func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	h.levels.keep(h.levels.open...) // after Close these levels stay open
+	h.locks.recordMinHold(h.locks.open...) // after Close they stay open
 	if p == lost {
-		h.levels.keepUntil = clock.Instant{}
+		h.locks.placeholderUntil = clock.Instant{}
 	}
 	for _, x := range h.contexts.take(nil) {
 		// mutant: context-ends-late
@@ -217,18 +217,18 @@ func (h *hold) end(p phase, cause error) {
 	}
 }
 
-// keptUntil returns the end of the min hold, until which a placeholder reserves the keys of h on Redis after h has
+// placeholderUntil returns the end of the min hold, until which a placeholder reserves the keys of h on Redis after h has
 // ended. Zero: there is no min hold.
-func (h *hold) keptUntil() clock.Instant {
+func (h *hold) placeholderUntil() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.levels.keepUntil
+	return h.locks.placeholderUntil
 }
 
-// isKept reports whether the min hold of h is not over: until then no hold can follow.
-func (h *hold) isKept() bool {
+// inMinHold reports whether the min hold of h is not over: until then no hold can follow.
+func (h *hold) inMinHold() bool {
 	h.mu.Lock()
-	until := h.levels.keepUntil
+	until := h.locks.placeholderUntil
 	h.mu.Unlock()
 	return until != (clock.Instant{}) && h.session.now().UntilMono(until) > 0
 }
@@ -237,7 +237,7 @@ func (h *hold) isKept() bool {
 func (h *hold) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		p.ticket.Leave()
 	}
 }
@@ -247,7 +247,7 @@ func (h *hold) leave() {
 func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held && h.phase != lost || len(h.levels.open) == 0 || h.freed(t) {
+	if h.phase != held && h.phase != lost || len(h.locks.open) == 0 || h.freed(t) {
 		return 0, false
 	}
 	return h.name.Token, true
@@ -278,7 +278,7 @@ func (h *hold) giveUp(why error) {
 		fields = append(fields, n.Field)
 	}
 	until := h.session.now().After(lasts)
-	h.undos.add(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, KeepUntil: h.keptUntil()}, fields...))
+	h.undos.add(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, PlaceholderUntil: h.placeholderUntil()}, fields...))
 }
 
 // undoName releases, in the background, what h may have on Redis under the retired name n. Without the release it

@@ -129,7 +129,7 @@ func (h *hold) context(ctx context.Context, t *keys.Set) *holdContext {
 	h.check()
 	h.mu.Lock()
 	cause, name := h.cause, h.target.Name
-	if cause == nil && (h.phase != held || len(h.levels.open) == 0 || h.freed(t)) { // being acquired, or released
+	if cause == nil && (h.phase != held || len(h.locks.open) == 0 || h.freed(t)) { // being acquired, or released
 		cause = notHeld(h.owner)
 	}
 	if cause != nil {
@@ -142,16 +142,16 @@ func (h *hold) context(ctx context.Context, t *keys.Set) *holdContext {
 	return x
 }
 
-// freed reports whether h, which has open levels, has no level left on some key of t. mu is held.
+// freed reports whether h, which has open Locks, has no open Lock left on some key of t. mu is held.
 func (h *hold) freed(t *keys.Set) bool {
 	if len(h.target.Keys) == 1 {
 		return false
 	}
-	freed := h.target.Without(h.levels.counts(h.target.Keys))
+	freed := h.target.Without(h.locks.counts(h.target.Keys))
 	return freed != nil && slices.ContainsFunc(freed.Keys, t.Has)
 }
 
-// endFreed ends the contexts of keys on which h has no level left. mu is held.
+// endFreed ends the contexts of keys on which h has no open Lock left. mu is held.
 func (h *hold) endFreed() {
 	if len(h.target.Keys) == 1 {
 		return

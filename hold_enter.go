@@ -13,27 +13,27 @@ import (
 // its own name and lease. Lock checks all of them first:
 //
 //	none          a new hold for all keys, by an attempt (enterNew)
-//	all keys      one more level on each hold (enter): one request that sets the hold counts
-//	some keys     a level on those first, then a new hold for the rest (enterRest)
+//	all keys      one more open Lock on each hold (enter): one request that sets the hold counts
+//	some keys     an open Lock on those first, then a new hold for the rest (enterRest)
 //	unsettled     one is being acquired or released: wait for its next phase, and check again. So Locks of one
 //	              fixed owner, on several goroutines, queue behind each other
 //	lost          ErrLost, until the hold is unlocked
 //
-// A level is one Lock of a hold that was not unlocked yet (hold_levels.go).
+// An open Lock is one Lock of a hold that was not unlocked yet (hold_locks.go).
 //
 // Invariants:
-//   - All or nothing: if the rest is not acquired, the added levels are removed.
-//   - A level is added only if Redis confirms its count. If Redis does not answer, the level is not added, and the next
+//   - All or nothing: if the rest is not acquired, the added open Locks are removed.
+//   - An open Lock is added only if Redis confirms its count. If Redis does not answer, the open Lock is not added, and the next
 //     command of the hold corrects the count, because counts are absolute.
-//   - A level is added if and only if its Lock succeeds. A level that no caller unlocks would never end the hold.
-//   - A re-entry never sets the count of a key without a level to 0, because other clients take a 0 for no lock.
+//   - An open Lock is added if and only if its Lock succeeds. An open Lock that no caller unlocks would never end the hold.
+//   - A re-entry never sets the count of a key without an open Lock to 0, because other clients take a 0 for no lock.
 //   - If a hold is lost while the rest is waited for, the wait ends.
 //   - One command of a hold is in flight at a time (hold.slot).
 //
 // What can come late: the hold ends while the request is in flight. Then Redis may have the new count, and the release
 // that ends the hold is sent after it. enter reports how the hold ended.
 
-// errAgain reports that an Unlock of the same owner ended a hold while a level was being added to it. The Lock acquires
+// errAgain reports that an Unlock of the same owner ended a hold while an open Lock was being added to it. The Lock acquires
 // a new hold.
 var errAgain = errors.New("relock: the hold ended meanwhile")
 
@@ -73,15 +73,15 @@ func (m *Mutex) covering(holds []*hold) []*hold {
 type call struct {
 	mutex  *Mutex
 	owner  keys.Owner
-	level  level   // the level that it adds
+	adds   openLock
 	waits  bool    // Lock, not TryLock
 	record *record // of the events that hooks receive
 }
 
-// lock adds a level to every key of m for its owner. It re-enters the keys that the owner holds, and acquires all other
+// lock adds an open Lock to every key of m for its owner. It re-enters the keys that the owner holds, and acquires all other
 // keys together.
 func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, err error) {
-	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
+	c := call{mutex: m, adds: openLock{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
 	locked, err = c.lock(ctx)
 	c.record.ended(locked, err)
 	return locked, err
@@ -108,7 +108,7 @@ func (c *call) lock(ctx context.Context) (locked bool, err error) {
 		if i := slices.IndexFunc(holds, (*hold).unsettled); i >= 0 {
 			h := holds[i]
 			if !c.waits {
-				return false, h.explain(h.outage())
+				return false, h.explain(h.outageError())
 			}
 			if err := h.await(ctx); err != nil {
 				return false, h.explain(err)
@@ -153,10 +153,10 @@ func (h *hold) await(ctx context.Context) error {
 	}
 }
 
-// enterNew acquires a hold on t, whose keys the owner does not hold, with the level of c. It returns errAgain if another
+// enterNew acquires a hold on t, whose keys the owner does not hold, with the open Lock of c. It returns errAgain if another
 // goroutine of the same owner was faster.
 func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err error) {
-	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.settings)
+	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.adds.settings)
 	if !h.register() {
 		return false, errAgain
 	}
@@ -174,15 +174,15 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 		}
 		return false, err
 	}
-	locked, err = h.open(c.level, c.record)
+	locked, err = h.open(c.adds, c.record)
 	if locked && h.other != nil && h.owner.Fixed != "" {
 		h.other.wakeOwner()
 	}
 	return locked, err
 }
 
-// open makes h, which was granted, held with the level lv, for the Lock whose record is r.
-func (h *hold) open(lv level, r *record) (bool, error) {
+// open makes h, which was granted, held with one open Lock, for the Lock whose record is r.
+func (h *hold) open(lock openLock, r *record) (bool, error) {
 	h.mu.Lock()
 	if h.session.closed() {
 		h.mu.Unlock()
@@ -194,16 +194,16 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 	now := h.session.now()
 	h.lease.Begin(now)
 	h.setPhase(held)
-	h.levels.open = append(h.levels.open, lv.from(now))
+	h.locks.open = append(h.locks.open, lock.from(now))
 	h.replan(now)
-	places, seen := h.places, sighting{at: now, holder: h.name.Field, hold: h}
+	queueEntries, seen := h.queueEntries, sighting{at: now, holder: h.name.Field, hold: h}
 	hook, event := h.settings.hooks.Acquired, Event{}
 	if hook != nil {
 		event = h.event(0, nil)
 	}
 	h.mu.Unlock()
 	if h.other == nil || !h.other.shared() { // a reader keeps no other reader out
-		for _, p := range places {
+		for _, p := range queueEntries {
 			p.gate.sees(seen)
 		}
 	}
@@ -219,34 +219,34 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 	return true, nil
 }
 
-// reenter adds the level of c to holds, and acquires the keys that are in none of them as a lock of the kind of c. The
-// holds may be of another kind, such as a fair one. If a key is not acquired, reenter removes the level from all holds.
+// reenter adds the open Lock of c to holds, and acquires the keys that are in none of them as a lock of the kind of c. The
+// holds may be of another kind, such as a fair one. If a key is not acquired, reenter removes the open Lock from all holds.
 func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
-	lv := c.level
+	lock := c.adds
 	for _, h := range holds {
 		if err := h.usable(); err != nil {
 			return false, err
 		}
 	}
-	if !lv.settings.reentrant {
+	if !lock.settings.reentrant {
 		return false, ErrReentrant
 	}
 	for i, h := range holds {
-		if err := h.enter(ctx, lv); err != nil {
-			return false, lockerr.Join(err, leaveLevel(ctx, holds[:i], lv))
+		if err := h.enter(ctx, lock); err != nil {
+			return false, lockerr.Join(err, unlockInner(ctx, holds[:i], lock))
 		}
 	}
-	missing := missingKeys(holds, lv.target)
+	missing := missingKeys(holds, lock.target)
 	if len(missing) == 0 {
 		return true, nil
 	}
-	rest := lv.target.Only(missing).FencedWith(lv.target)
+	rest := lock.target.Only(missing).FencedWith(lock.target)
 	held, err := c.enterRest(ctx, holds, rest)
 	if held && err != nil {
 		holds = c.mutex.find(slices.Clone(holds), c.owner, rest)
 	}
 	if !held || err != nil {
-		return false, lockerr.Join(err, leaveLevel(ctx, holds, lv))
+		return false, lockerr.Join(err, unlockInner(ctx, holds, lock))
 	}
 	return true, nil
 }
@@ -256,7 +256,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
-		x := h.context(waiting, c.level.target)
+		x := h.context(waiting, c.adds.target)
 		defer x.cancel(nil)
 		waiting = x
 	}
@@ -274,18 +274,18 @@ func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bo
 	return held, err
 }
 
-// leaveLevel removes a level that was added to holds. If ctx has ended, it waits for Redis for undoGrace at most.
-func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
+// unlockInner removes an open Lock that was added to holds. If ctx has ended, it waits for Redis for undoGrace at most.
+func unlockInner(ctx context.Context, holds []*hold, lock openLock) error {
 	var errs []error
-	s := *lv.settings
+	s := *lock.settings
 	if ctx.Err() != nil {
 		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
 	for _, h := range holds {
 		h.mu.Lock()
-		h.levels.revoke(lv.target)
+		h.locks.revoke(lock.target)
 		h.mu.Unlock()
-		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
+		if err := h.unlock(lock.target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}
 	}
@@ -319,9 +319,9 @@ func (h *hold) usable() error {
 	}
 }
 
-// enter adds the level lv to a hold in the phase held. If Redis does not answer, the level is not added, and the next
+// enter adds lock to a hold in the phase held. If Redis does not answer, the open Lock is not added, and the next
 // command of the hold corrects the count on Redis.
-func (h *hold) enter(ctx context.Context, lv level) error {
+func (h *hold) enter(ctx context.Context, lock openLock) error {
 	if _, err := h.confirmName(ctx); err != nil {
 		return err
 	}
@@ -334,29 +334,29 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
-	counts := h.levels.counts(t.Keys)
+	mint := lock.settings.Fencing && (n.Token == 0 || lock.target.Spans(t))
+	counts := h.locks.counts(t.Keys)
 	// The slot is taken, so no renewal is sent meanwhile.
 	left := h.lease.Left(h.session.now())
-	e := h.session.paced(tryOptions, h.settings.TTL).ConfirmedBy(h.levels.replicas().And(lv.settings.replicas).Within(left / 4))
-	h.lease.Lengthen(lv.settings.TTL)
+	e := h.session.paced(tryOptions, h.settings.TTL).ConfirmedBy(h.locks.replicas().And(lock.settings.replicas).Within(left / 4))
+	h.lease.Lengthen(lock.settings.TTL)
 	h.mu.Unlock()
 	if h.other != nil {
-		h.other.lengthen(lv.settings.TTL)
+		h.other.lengthen(lock.settings.TTL)
 	}
 	common := false
 	for i, key := range t.Keys {
-		if lv.target.Has(key) {
+		if lock.target.Has(key) {
 			// mutant: reentry-not-counted
 			counts[i]++
 			common = true
 		}
-		counts[i] = max(counts[i], 1) // a key without a level is about to be released: 0 is not a count
+		counts[i] = max(counts[i], 1) // a key without an open Lock is about to be released: 0 is not a count
 	}
 	if !common {
 		return errAgain // an Unlock has released the common keys
 	}
-	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
+	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lock.target), n.Field, &lock.settings.Terms, mint, counts)
 	if out.Ambiguous {
 		h.session.identities.Retire(n.Identity)
 	}
@@ -373,11 +373,11 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	h.mu.Lock()
 	h.answered()
 	if h.phase == held {
-		h.lease.Prove(out.Sent, lv.settings.TTL, h.levels.ttl())
+		h.lease.Prove(out.Sent, lock.settings.TTL, h.locks.ttl())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		h.name.Token = max(h.name.Token, g.Token)
 		if now := h.session.now(); h.lease.Left(now) > 0 {
-			h.levels.open = append(h.levels.open, lv.from(now))
+			h.locks.open = append(h.locks.open, lock.from(now))
 			h.replan(now)
 			h.mu.Unlock()
 			return nil

@@ -18,13 +18,13 @@ import (
 func (h *hold) handOverLocally(s *settings) <-chan error {
 	// If a delayed copy may create the name again, the name has to be undone after Redis no longer has it. So it cannot
 	// be in a batch.
-	if h.kind.rename == nil || len(h.places) > 1 || h.name.Late || h.settings.replicas.N > 0 {
+	if h.kind.rename == nil || len(h.queueEntries) > 1 || h.name.Late || h.settings.replicas.N > 0 {
 		return nil
 	}
-	first := h.places[0]
+	first := h.queueEntries[0]
 	for {
 		inRow, waiting := first.queue.Handoffs()
-		if !waiting || h.isKept() {
+		if !waiting || h.inMinHold() {
 			return nil
 		}
 		if inRow >= s.localHandoffs && (s.localHandoffs == 0 || !h.batch.goesOn()) {
@@ -85,11 +85,11 @@ func (h *hold) forget() {
 	h.name, h.batch, h.slot = identity.Name{}, nil, &h.first.slot
 }
 
-// wantedLease returns the longest lease of the open levels.
+// wantedLease returns the longest lease of the open Locks.
 func (h *hold) wantedLease() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.levels.ttl()
+	return h.locks.ttl()
 }
 
 // renameConfirmed records that Redis has the lock under the name of h.
@@ -118,7 +118,7 @@ func (h *hold) renameFailed(out redisexec.Outcome) {
 
 // endBatch ends the batch of h, which no hold follows. A min hold needs the name of h on Redis, so that is written first.
 func (h *hold) endBatch(ctx context.Context) {
-	if h.isKept() {
+	if h.inMinHold() {
 		_, _ = h.confirmName(ctx) // if Redis does not answer, the placeholder replaces the previous name
 	}
 	h.batch.holderEnds()

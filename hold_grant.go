@@ -47,7 +47,7 @@ func (h *hold) raiseSoon() {
 func (h *hold) prove(sent clock.Instant, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lease.Prove(sent, lasts, h.levels.ttl())
+	h.lease.Prove(sent, lasts, h.locks.ttl())
 }
 
 // late reports whether the grant that h received is past its deadline, or was found not to count;
@@ -71,7 +71,7 @@ func (h *hold) reject() {
 // undo releases, in the background, what the retired name n may have of t. Without the release it expires within lasts.
 // unobserved: no one can have waited for that.
 func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
-	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved, Late: n.Late}
+	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), PlaceholderUntil: h.placeholderUntil(), Unobserved: unobserved, Late: n.Late}
 	h.undos.add(h.session.undo(p, u, n.Field))
 }
 

@@ -15,14 +15,14 @@ import (
 // successor reserves the ticket of the next local waiter, if that waiter wants the same keys as h and the turn of this
 // process is not over. crowded: there is a local waiter, but it is the turn of others.
 func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
-	for _, p := range h.places[1:] {
+	for _, p := range h.queueEntries[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
 			return nil, false // a waiter wants only some of the keys
 		}
 	}
-	first := h.places[0]
+	first := h.queueEntries[0]
 	inRow, waiting := first.queue.Handoffs()
-	if !waiting || h.isKept() {
+	if !waiting || h.inMinHold() {
 		return nil, false
 	}
 	if inRow >= limit || h.other != nil && h.other.rivals() > 0 {
@@ -83,14 +83,14 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		return true, nil
 	}
 	next.receive(to, out.Sent, next.settings.TTL, 0)
-	if !h.places[0].ticket.Grant(ticket) {
+	if !h.queueEntries[0].ticket.Grant(ticket) {
 		h.passOn(next, to, out.Sent)
 		return true, nil
 	}
-	for i, p := range h.places {
+	for i, p := range h.queueEntries {
 		p.gate.answered()
 		if i > 0 {
-			p.ticket.Replace(next.places[i].ticket) // next waits for it
+			p.ticket.Replace(next.queueEntries[i].ticket) // next waits for it
 		}
 	}
 	return true, nil
@@ -102,10 +102,10 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	orphan := newHold(h.session, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
 	orphan.receive(granted, sent, next.settings.TTL, 0)
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		g := h.session.registry.enter(p.gate.id, p.gate.channel)
 		ticket := p.queue.Ticket(orphan, &orphan.alarm)
-		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, inLine: p.inLine, ticket: ticket})
+		orphan.queueEntries = append(orphan.queueEntries, queueEntry{gate: g, queue: p.queue, inLine: p.inLine, ticket: ticket})
 		p.ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})

@@ -29,7 +29,7 @@ import (
 //	unregister     removes the hold from its gates: it is gone.
 //
 // Invariants:
-//   - The level is removed whatever Redis answers. An error reports only that the key may remain on Redis.
+//   - The open Lock is removed whatever Redis answers. An error reports only that the key may remain on Redis.
 //   - If a release is not answered, the name is retired before Unlock returns.
 //   - A hand-over goes to a waiter that wants the same keys, and whose ticket is reserved, so it cannot leave the queue
 //     unnoticed. When the ticket is granted, the waiter is the holder.
@@ -40,21 +40,21 @@ import (
 // whose new name is undone after its old one (releaseAfterHandover); a waiter that leaves while the lock is handed to it
 // (passOn); and an answer after the deadline (notOurs).
 
-// unlock removes one level of t from h, whatever Redis answers. The last one ends the hold, locally first. On Redis the
+// unlock removes one open Lock of t from h, whatever Redis answers. The last one ends the hold, locally first. On Redis the
 // lock is then handed over to the next local waiter, or released.
 func (h *hold) unlock(t *keys.Set, s *settings) error {
 	h.check()
 	h.mu.Lock()
-	lv, popped := h.levels.pop(t)
+	lock, popped := h.locks.pop(t)
 	if !popped {
-		held := len(h.levels.open) > 0
+		held := len(h.locks.open) > 0
 		h.mu.Unlock()
 		if !held { // its owner waits for it, or has just released it
 			return notHeld(h.owner)
 		}
 		return fmt.Errorf("%w through this handle: %s acquired it through a handle for other names; call Unlock of that handle", ErrNotHeld, h.owner.Who())
 	}
-	last := len(h.levels.open) == 0
+	last := len(h.locks.open) == 0
 	if h.phase != held {
 		// mutant: unlock-hides-loss
 		cause, over := h.cause, last && h.phase == lost
@@ -64,7 +64,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		}
 		return cause
 	}
-	h.levels.keep(lv)
+	h.locks.recordMinHold(lock)
 	if last {
 		h.end(ending, ErrReleased)
 	} else {
@@ -98,14 +98,14 @@ func (h *hold) releaseOptions(s *settings) redisexec.CallOptions {
 	return e
 }
 
-// step writes the counts to Redis after a level was removed that was not the last one. If Redis does not answer, the
+// step writes the counts to Redis after an open Lock was removed that was not the last one. If Redis does not answer, the
 // count on Redis is too high until the next command of the hold corrects it.
 func (h *hold) step(ctx context.Context, s *settings) error {
 	if h.slot.take(ctx) {
 		defer h.slot.free()
 		return h.sendCounts(ctx, s)
 	}
-	// This is not left to the next command, which may be a renewal and would extend keys without a level.
+	// This is not left to the next command, which may be a renewal and would extend keys without an open Lock.
 	h.session.goroutines.Go(func() { h.stepLate(s) })
 	return fmt.Errorf("released one of several holds locally, but Redis has not confirmed the new count yet: %w", lockerr.Ended(ctx))
 }
@@ -131,11 +131,11 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 		}
 		return nil
 	}
-	n, counts, lasts, keep := h.name, h.levels.counts(h.target.Keys), h.lease.Longest(), h.levels.keepUntil
+	n, counts, lasts, keep := h.name, h.locks.counts(h.target.Keys), h.lease.Longest(), h.locks.placeholderUntil
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
-	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, keep)
+	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
 	answer, out := p.Release(ctx, h.releaseOptions(s), t, n.Field, counts)
 	if out.Ambiguous {
 		h.session.identities.Retire(n.Identity)
@@ -143,14 +143,14 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // otherwise the next renewal would not find these keys
 			h.session.identities.Retire(n.Identity)
-			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), KeepUntil: keep}, n.Field)
+			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), PlaceholderUntil: keep}, n.Field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("released one of several holds locally, but Redis did not confirm the new count: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one released.
 	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
-		h.forgetKept(answer, t, n)
+		h.releasePlaceholders(answer, t, n)
 		h.lose(lockerr.ErrNotOnRedis)
 		return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
 	}
@@ -158,12 +158,12 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	return nil
 }
 
-// forgetKept releases, in the background, the placeholders on keys of t after an answer that n did not hold all of them:
+// releasePlaceholders releases, in the background, the placeholders on keys of t after an answer that n did not hold all of them:
 // a lost hold leaves no placeholder.
-func (h *hold) forgetKept(answer protocol.Released, t *keys.Set, n identity.Name) {
-	if answer.Kept {
-		until := h.keptUntil()
-		h.session.undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Kept(n.Field, until))
+func (h *hold) releasePlaceholders(answer protocol.Released, t *keys.Set, n identity.Name) {
+	if answer.Placeholder {
+		until := h.placeholderUntil()
+		h.session.undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Placeholder(n.Field, until))
 	}
 }
 
@@ -178,15 +178,15 @@ func (h *hold) shrink(counts []int) {
 		return
 	}
 	var keys []string
-	var kept, left []place
-	for i, p := range h.places {
+	var kept, left []queueEntry
+	for i, p := range h.queueEntries {
 		if counts[i] == 0 {
 			left = append(left, p)
 		} else {
 			keys, kept = append(keys, p.gate.id.key), append(kept, p)
 		}
 	}
-	h.target, h.places = h.target.Only(keys), kept
+	h.target, h.queueEntries = h.target.Only(keys), kept
 	h.mu.Unlock()
 	for _, p := range left {
 		p.ticket.Leave()
@@ -250,11 +250,11 @@ func (h *hold) releaseAfterHandover(ctx context.Context, s *settings, began cloc
 func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	var buf [4]uint64
 	marks := buf[:0]
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		marks = append(marks, p.queue.Wakes())
 	}
 	h.mu.Lock()
-	t, n, keep := h.target, h.name, h.levels.keepUntil
+	t, n, keep := h.target, h.name, h.locks.placeholderUntil
 	h.mu.Unlock()
 	if h.batch != nil {
 		n = h.onRedis()
@@ -263,8 +263,8 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	if keep != (clock.Instant{}) && began.UntilMono(keep) > 0 {
 		e = e.ConfirmedBy(h.settings.replicas.Before(ctx))
 	}
-	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, keep)
-	answer, out := p.Release(ctx, e, t.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
+	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
+	answer, out := p.Release(ctx, e, t.Lacking(n.Absent), n.Field, make([]int, len(h.queueEntries)))
 	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
@@ -274,26 +274,26 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	var lost error
 	if !answer.Ours {
 		lost = h.notOurs(began, out)
-		h.forgetKept(answer, t, n)
+		h.releasePlaceholders(answer, t, n)
 	}
-	for i, p := range h.places {
+	for i, p := range h.queueEntries {
 		p.gate.answered()
-		if len(h.places) == 1 && !answer.Kept {
+		if len(h.queueEntries) == 1 && !answer.Placeholder {
 			p.gate.setAlone(!answer.Granted)
 		}
 		if h.kind.lined != nil && crowded && !answer.Granted {
 			p.gate.beginForeignTurn(h.session.now())
 		}
 		if crowded && h.kind.lined == nil {
-			heard := answer.Heard
+			receivers := answer.Receivers
 			if h.other != nil {
-				heard += h.other.rivals()
+				receivers += h.other.rivals()
 			}
-			if h.session.scattered && answer.Heard >= 0 {
-				heard = max(heard, 2) // perhaps
+			if h.session.scattered && answer.Receivers >= 0 {
+				receivers = max(receivers, 2) // perhaps
 			}
-			if alone := heard == 0 || heard == 1 && p.gate.listening(); !alone {
-				p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
+			if alone := receivers == 0 || receivers == 1 && p.gate.listening(); !alone {
+				p.ticket.GiveWay(marks[i], max(receivers*(1+answer.Extra), 1))
 				continue
 			}
 		}
@@ -341,8 +341,8 @@ func (h *hold) abandon(err error) error {
 // unconfirmed wraps err for a hold that ended locally and whose release Redis did not confirm. mu is held.
 func (h *hold) unconfirmed(err error) error {
 	lasts := h.lease.Longest()
-	if h.levels.keepUntil != (clock.Instant{}) {
-		lasts = max(lasts, h.session.now().UntilMono(h.levels.keepUntil).Round(time.Millisecond))
+	if h.locks.placeholderUntil != (clock.Instant{}) {
+		lasts = max(lasts, h.session.now().UntilMono(h.locks.placeholderUntil).Round(time.Millisecond))
 	}
 	return fmt.Errorf("released locally, but not confirmed by Redis; the key may remain for up to %v: %w", lasts, err)
 }

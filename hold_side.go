@@ -96,7 +96,7 @@ func (s *otherSide) wake() {
 
 // released is wake after a release that was answered, unless its message reaches them.
 func (s *otherSide) released(answer protocol.Released) {
-	if g := s.gate(); g != nil && (answer.Heard < 0 || !answer.Ours || !g.listening()) {
+	if g := s.gate(); g != nil && (answer.Receivers < 0 || !answer.Ours || !g.listening()) {
 		g.queue.Wake()
 	}
 }
@@ -145,7 +145,7 @@ func (s *otherSide) wakeOwner() {
 	}
 	waiter.mu.Lock()
 	defer waiter.mu.Unlock()
-	for _, p := range waiter.places {
+	for _, p := range waiter.queueEntries {
 		if state, _ := p.ticket.State(); state != queue.Waiting {
 			p.queue.Wake()
 			continue

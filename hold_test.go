@@ -73,7 +73,7 @@ func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	c.session.identities.Retire(stale)
 	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
-	require.False(t, waiter.places[0].ticket.Join())
+	require.False(t, waiter.queueEntries[0].ticket.Join())
 	next, _ := h.successor(16)
 	require.Same(t, waiter, next.Value)
 	require.Same(t, c.session.identities.Current(), next.Value.offered.identity)
@@ -133,7 +133,7 @@ func TestHold_LevelIsNeverAddedIfNoNameIsLeft(t *testing.T) {
 	require.NoError(t, second.Lock(t.Context()))
 	h := holdOf(first) // as found by a Lock that then waits for the Unlock under way
 	require.NoError(t, both.Unlock())
-	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
+	require.ErrorIs(t, h.enter(t.Context(), openLock{settings: &first.settings, target: first.target}), errAgain)
 	require.NoError(t, second.Unlock())
 	require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
 }
@@ -228,7 +228,7 @@ func TestHold_GrantForAWaiterThatLeftIsNoHold(t *testing.T) {
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
 	require.Eventually(t, func() bool {
-		_, waiting := first.places[0].queue.Handoffs()
+		_, waiting := first.queueEntries[0].queue.Handoffs()
 		return waiting
 	}, 10*time.Second, time.Millisecond)
 	unlocked := make(chan error)
@@ -287,7 +287,7 @@ func TestUndo_IsTriedForTheLongestLease(t *testing.T) {
 	require.NoError(t, short.Unlock())
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
-	require.Error(t, hasty.Unlock()) // the last level
+	require.Error(t, hasty.Unlock()) // the last open Lock
 	pending := c.session.undos[0].Pending()
 	require.Len(t, pending, 1)
 	require.Greater(t, c.session.now().Until(pending[0].Until), 30*time.Second)
@@ -437,7 +437,7 @@ func TestContext_MayEndWithAnIncomparableError(t *testing.T) {
 func TestLost_CauseIsNotAnotherLocksError(t *testing.T) {
 	b := redistest.Mini(t)
 	c, key := LocksOn(t, b.Client(t)), redistest.Key(t)
-	locktest.HeldByStranger(t, b.Client(t), key+"-held", time.Minute)
+	locktest.HeldByAnother(t, b.Client(t), key+"-held", time.Minute)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for name, first := range map[string]error{
@@ -501,7 +501,7 @@ func TestHooks_MayOutlastARenewedLease(t *testing.T) {
 func TestUnlock_OfAnOwnerThatOnlyWaitsIsNotHeld(t *testing.T) {
 	b := redistest.Mini(t)
 	rdb, key := b.Client(t), redistest.Key(t)
-	locktest.HeldByStranger(t, rdb, key, time.Minute)
+	locktest.HeldByAnother(t, rdb, key, time.Minute)
 	c := LocksOn(t, rdb)
 	m := c.Mutex(key, WithOwner("job"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -521,7 +521,7 @@ func TestHold_UnboundedDurationsAreUnderstood(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	clocks.Set(-time.Second)
 	h := holdsOn(c.session, m.Name())[0]
-	require.NotZero(t, h.levels.renewInterval(c.session.now(), h.lease.Acquired()))
+	require.NotZero(t, h.locks.renewInterval(c.session.now(), h.lease.Acquired()))
 	locktest.RequireUnlocked(t, m)
 }
 

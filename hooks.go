@@ -52,8 +52,8 @@ type Hooks struct {
 	Contended func(Event)
 
 	// Failed is called once by each Lock, TryLock, RLock and TryRLock that neither acquires the lock
-	// nor increases the hold count, for any reason. Outcome is the kind of reason, and Err is the
-	// error. Elapsed is the time since the call began. Failed is the last thing that the call does.
+	// nor increases the hold count, for any reason. Outcome is the kind of the error, and Err is
+	// the error. Elapsed is the time since the call began. Failed is the last thing that the call does.
 	// It is not called after Acquired, because the hold then reports its own end. It is not called for
 	// an invalid name or option or a nil context, because nothing was requested.
 	Failed func(Event)
@@ -68,11 +68,11 @@ type Hooks struct {
 
 	// RenewFailed is called after each attempt to renew that Redis did not answer in time or refused, or
 	// that too few replicas confirmed. The hold is not lost yet: the watchdog retries until the lease
-	// ends, and a late answer counts. Elapsed is the time since the renewal began, and Err is why the
-	// attempt failed.
+	// ends, and a late answer counts. Elapsed is the time since the renewal began, and Err is the
+	// error of the attempt.
 	RenewFailed func(Event)
 
-	// Lost is called when a hold was lost: it ended, but not by Unlock or Close. Elapsed is how long
+	// Lost is called when a hold is lost: it ended before an Unlock or Close ended it. Elapsed is how long
 	// the lock was held. Err reports how the loss was noticed, and Cause is its kind.
 	Lost func(Event)
 }
@@ -267,12 +267,12 @@ func causeOf(err error) LossCause {
 	}
 }
 
-// hooks returns the hooks of the oldest open level. mu is held.
+// hooks returns the hooks of the oldest open Lock. mu is held.
 func (h *hold) hooks() *Hooks {
-	if len(h.levels.open) > 0 {
-		return &h.levels.open[0].settings.hooks
+	if len(h.locks.open) > 0 {
+		return &h.locks.open[0].settings.hooks
 	}
-	return &h.levels.wish.hooks
+	return &h.locks.wish.hooks
 }
 
 // event describes the hold. mu is held.

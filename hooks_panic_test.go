@@ -106,9 +106,9 @@ func TestHooks_PanicsAreReportedOnceAndChangeNothing(t *testing.T) {
 		redistest.Eventually(t, "the loss", func() bool { return len(r.Of("lost")) == 1 })
 		require.ErrorIs(t, b.you.Call(m.Unlock), relock.ErrLost)
 
-		told := make(map[string]int) // how often, by hook
+		byHook := make(map[string]int) // how often, by hook
 		for _, e := range r.All() {
-			told[strings.ReplaceAll(e.Hook, " ", "")]++
+			byHook[strings.ReplaceAll(e.Hook, " ", "")]++
 		}
 		reported := func() map[string]int {
 			hooks := make(map[string]int)
@@ -118,7 +118,7 @@ func TestHooks_PanicsAreReportedOnceAndChangeNothing(t *testing.T) {
 			return hooks
 		}
 		redistest.Eventually(t, "the last report", func() bool { return reported()["lost"] == 1 })
-		require.Equal(t, told, reported())
+		require.Equal(t, byHook, reported())
 		for _, record := range records.of(m.Name()) {
 			require.Equal(t, slog.LevelError, record["level"])
 			require.Equal(t, "in a hook", record["panic"])

@@ -65,7 +65,7 @@ var exchanges = []exchange{
 		b.me.Unlocks(b.t, m)
 		require.ErrorIs(b.t, b.me.Call(m.Unlock), relock.ErrNotHeld)
 	}},
-	{name: "a keep", script: protocol.KeepScript, do: func(b *kindBench, _ *relock.Mutex) {
+	{name: "a keep", script: protocol.PlaceholderScript, do: func(b *kindBench, _ *relock.Mutex) {
 		earliest, latest := b.heldBriefly(b.mutex(relock.WithMinHold(aMinHold)))
 		b.requireKept(earliest, aMinHold)
 		b.requireOver(b.another(), earliest, latest, aMinHold)

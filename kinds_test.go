@@ -131,8 +131,8 @@ func (b *kindBench) keys() []string {
 	return slices.DeleteFunc(all, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
 }
 
-// vainly waits for a lock until that is known to be taken, and returns what Lock says then.
-func (b *kindBench) vainly(c *relock.Client, opts ...relock.MutexOption) error {
+// waitUntilTaken waits for a lock until that is known to be taken, and returns what Lock says then.
+func (b *kindBench) waitUntilTaken(c *relock.Client, opts ...relock.MutexOption) error {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	defer cancel()
@@ -395,7 +395,7 @@ var properties = []property{
 		require.NotEmpty(b.t, s.Owner)
 		for where, c := range map[string]*relock.Client{"here": b.c, "elsewhere": b.kind.client(b.t, b.rdbs)} {
 			for who, opts := range map[string][]relock.MutexOption{"a goroutine": nil, "an owner": {relock.WithOwner("job")}} {
-				err := b.vainly(c, opts...)
+				err := b.waitUntilTaken(c, opts...)
 				require.ErrorIs(b.t, err, context.Canceled)
 				require.ErrorContains(b.t, err, "still held by "+s.Owner, "%s, %s", who, where)
 				require.ErrorContains(b.t, err, "lease ends in", "%s, %s", who, where)

@@ -45,7 +45,7 @@ func eachPlace(t *testing.T, test func(p *placeBench)) {
 		t.Cleanup(cancel)
 		p.giveUp = cancel
 		p.waiting = p.first.Lock(ctx, p.c.Mutex(p.key))
-		relock.AwaitPlaces(t, p.c, p.key, 1)
+		relock.AwaitEntries(t, p.c, p.key, 1)
 		p.place = locktest.PlacesOn(t, p.rdb, p.key)[0]
 		test(p)
 	})
@@ -151,8 +151,8 @@ func TestPlace_IsNotLeftToAWaiterWithAnotherRequest(t *testing.T) {
 		other, owner, waiting := p.another()
 		p.firstGivesUp(1)
 		redistest.Eventually(p.t, "a place of its own, at the end", func() bool {
-			places := locktest.PlacesOn(p.t, p.rdb, p.key)
-			return len(places) == 2 && places[0].Member != p.place.Member && places[1].Member != p.place.Member
+			queueEntries := locktest.PlacesOn(p.t, p.rdb, p.key)
+			return len(queueEntries) == 2 && queueEntries[0].Member != p.place.Member && queueEntries[1].Member != p.place.Member
 		})
 		p.holder.Unlocks(p.t, p.holding)
 		require.NoError(p.t, locktest.OutcomeOf(p.t, waiting))
@@ -174,7 +174,7 @@ func TestPlace_GrantAfterItWasLeftToAnotherIsNotLost(t *testing.T) {
 		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would tell of the grant
 		polls := p.relay.Block(redistest.Script(protocol.LinePollScript.Source)).Always()
 		p.t.Cleanup(polls.Release)
-		p.grantUntold()
+		p.grantWithoutMessage()
 		p.firstGivesUp(1)
 		locktest.Publishes(p.t, p.rdb, p.key) // a reason to ask
 		polls.Release()
@@ -185,8 +185,8 @@ func TestPlace_GrantAfterItWasLeftToAnotherIsNotLost(t *testing.T) {
 	})
 }
 
-// grantUntold grants the lock to the place as a release does whose message does not arrive.
-func (p *placeBench) grantUntold() {
+// grantWithoutMessage grants the lock to the place as a release does whose message does not arrive.
+func (p *placeBench) grantWithoutMessage() {
 	p.t.Helper()
 	line, field := keys.LineOf(p.key), p.place.Member.(string)
 	_, err := p.rdb.TxPipelined(p.t.Context(), func(tx redis.Pipeliner) error {
@@ -207,13 +207,13 @@ func TestLine_WaitersOfAProcessHaveOneEntry(t *testing.T) {
 		var r locktest.Roll
 		var all []<-chan error
 		for _, process := range []struct {
-			c               *relock.Client
-			waiters, places int
+			c                     *relock.Client
+			waiters, queueEntries int
 		}{{here, 5, 1}, {there, 3, 2}} {
 			for i := range process.waiters {
-				all = append(all, locktest.Visit(t, process.c.Mutex(key), &r, process.places))
+				all = append(all, locktest.Visit(t, process.c.Mutex(key), &r, process.queueEntries))
 				relock.AwaitWaiters(t, process.c, key, i+1)
-				locktest.AwaitFairQueue(t, rdb, key, process.places)
+				locktest.AwaitFairQueue(t, rdb, key, process.queueEntries)
 			}
 		}
 		locktest.Throughout(t, locktest.AWhile, func() bool { return len(locktest.FairQueueOf(t, rdb, key)) == 2 }, "one place for each process")

@@ -180,7 +180,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 		return err
 	}
 	defer func() {
-		// A loss that fn has returned already is not told twice.
+		// A loss that fn has returned already is not reported twice.
 		if unlocked := m.Unlock(); !errors.Is(unlocked, ErrLost) || !errors.Is(err, ErrLost) {
 			err = lockerr.Join(err, unlocked)
 		}

@@ -22,7 +22,7 @@ import (
 // nodes, replicas.
 
 // A keep that does not get through is made up for in the background. What comes late of it finds nothing.
-func TestMinHold_UnansweredIsKeptInTheBackground(t *testing.T) {
+func TestMinHold_UnansweredIsRetriedInTheBackground(t *testing.T) {
 	t.Parallel()
 	testKinds(t, []property{{"a keep that does not get through", func(b *kindBench) {
 		b.relay()
@@ -32,7 +32,7 @@ func TestMinHold_UnansweredIsKeptInTheBackground(t *testing.T) {
 		b.me.Locks(b.t, m)
 		var held []*redistest.Held
 		for _, relay := range b.relays {
-			held = append(held, relay.HoldBackSilently(b.runs(protocol.KeepScript)).Always())
+			held = append(held, relay.HoldBackSilently(b.runs(protocol.PlaceholderScript)).Always())
 		}
 		err := b.me.Call(m.Unlock)
 		require.ErrorContains(b.t, err, "the key may remain for up to 30s")
@@ -105,7 +105,7 @@ func TestMinHold_DoesNotFollowTheWallClock(t *testing.T) {
 }
 
 // A waiter that follows its predecessor before Redis knows has a min hold of its own.
-func TestMinHold_OfAHoldThatFollowedAnotherIsKept(t *testing.T) {
+func TestMinHold_OfAHoldThatFollowedAnotherIsReserved(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
@@ -136,7 +136,7 @@ func TestMinHold_TokensRiseOverIt(t *testing.T) {
 	b.free()
 }
 
-func TestMinHold_DoKeepsItAlsoAfterAPanic(t *testing.T) {
+func TestMinHold_DoReservesItAlsoAfterAPanic(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Mini(t).Client(t)
 	m := relock.LocksOn(t, rdb).Mutex(redistest.Key(t), relock.WithMinHold(time.Hour))
@@ -214,7 +214,7 @@ func TestMinHold_OfAWriterThatReadsOnIsAReaders(t *testing.T) {
 }
 
 // One node that is down does not keep a quorum from it, and learns of it when it is back. Most nodes do.
-func TestMinHold_IsKeptByMostNodesOfAQuorum(t *testing.T) {
+func TestMinHold_IsReservedByMostNodesOfAQuorum(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -227,7 +227,7 @@ func TestMinHold_IsKeptByMostNodesOfAQuorum(t *testing.T) {
 				clear(names)
 				for _, i := range nodes {
 					for field := range b.fields()[i] {
-						if _, is := keys.KeptFor(field); is && locktest.TTLOf(b.servers[i], b.key) > time.Minute {
+						if _, is := keys.ReplacedBy(field); is && locktest.TTLOf(b.servers[i], b.key) > time.Minute {
 							n++
 							names[field] = true
 						}
@@ -279,7 +279,7 @@ func TestMinHold_IsPublishedToForeignWaiters(t *testing.T) {
 }
 
 // A late copy of an enqueue may have given the holder a place, which would be granted the lock later.
-func TestMinHold_KeepRemovesTheEntryInTheLine(t *testing.T) {
+func TestMinHold_PlaceholderRemovesTheEntryInTheLine(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, key, me := backend.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -304,14 +304,14 @@ func TestMinHold_KeepRemovesTheEntryInTheLine(t *testing.T) {
 // No two holds are kept by one name, and none is taken for a hold.
 func TestMinHold_IsNoHold(t *testing.T) {
 	for _, field := range []string{"uuid:17", "uuid:job", "uuid:17:write"} {
-		kept := keys.Kept(field, clock.Instant{Mono: 1})
-		require.NotEqual(t, kept, keys.Kept(field, clock.Instant{Mono: 2}))
+		kept := keys.Placeholder(field, clock.Instant{Mono: 1})
+		require.NotEqual(t, kept, keys.Placeholder(field, clock.Instant{Mono: 2}))
 		require.Equal(t, keys.SideOf(field), keys.SideOf(kept))
 		require.NotEqual(t, keys.OwnerNamed(field), keys.OwnerNamed(kept))
-		of, is := keys.KeptFor(kept)
+		of, is := keys.ReplacedBy(kept)
 		require.True(t, is)
 		require.Equal(t, field, of)
-		_, is = keys.KeptFor(field)
+		_, is = keys.ReplacedBy(field)
 		require.False(t, is)
 	}
 }

@@ -164,12 +164,12 @@ var minHoldProperties = []property{
 		b.me.Unlocks(b.t, m)
 		s, err := b.rival().State(b.t.Context())
 		require.NoError(b.t, err)
-		kept, is := keys.KeptFor(s.Owner)
+		kept, is := keys.ReplacedBy(s.Owner)
 		require.True(b.t, is)
 		require.Equal(b.t, field, kept)
 		require.Positive(b.t, s.TTL)
 		require.LessOrEqual(b.t, s.TTL, aMinHold)
-		require.ErrorContains(b.t, b.vainly(b.c), "reserved by the min hold of "+field)
+		require.ErrorContains(b.t, b.waitUntilTaken(b.c), "reserved by the min hold of "+field)
 	}},
 }
 
@@ -194,7 +194,7 @@ func (b *kindBench) requireFreed() {
 	b.you.Unlocks(b.t, b.rival())
 }
 
-func TestMinHold_IsKeptByEveryKind(t *testing.T) {
+func TestMinHold_IsReservedByEveryKind(t *testing.T) {
 	t.Parallel()
 	testKindsInTime(t, minHoldProperties, allKinds)
 }

@@ -97,10 +97,10 @@ func TestMultiTokens_OfPartlyHeldNamesRiseOnAQuorum(t *testing.T) {
 			ahead(b.t, b.minis[0], names[1])
 		}
 		one, both := b.mutex(relock.WithFencing()), b.locks.MultiMutex(names, relock.WithFencing())
-		b.strangersOn(0)
+		b.othersOn(0)
 		b.me.Locks(b.t, one)
 		b.awaitHeldOn(1, 2)
-		require.NoError(b.t, b.servers[2].HSet(b.t.Context(), names[1], "stranger:1", 1).Err())
+		require.NoError(b.t, b.servers[2].HSet(b.t.Context(), names[1], "another:1", 1).Err())
 		b.me.Locks(b.t, both)
 		used := b.tokenOf(b.me, both)
 		b.me.Unlocks(b.t, both)

@@ -121,7 +121,7 @@ func eachMultiWait(t *testing.T, test func(w *multiWait)) {
 		w.one, w.other = twoKeys(t)
 		w.holding = relock.LocksOn(t, w.rdb).Mutex(w.one)
 		w.holder.Locks(t, w.holding)
-		locktest.HeldByStranger(t, w.rdb, w.other, time.Minute)
+		locktest.HeldByAnother(t, w.rdb, w.other, time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
 		w.giveUp = cancel

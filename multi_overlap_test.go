@@ -23,7 +23,7 @@ import (
 func TestMultiOverlap_WaitForTheRestEndsOnceWithClose(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		var r chronicle
-		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+		locktest.HeldByAnother(b.t, b.rdb, b.names[1], time.Minute)
 		me := locktest.NewActor(b.t)
 		me.Locks(b.t, b.one())
 		locked := me.Lock(b.t.Context(), b.both(WithHooks(r.Hooks())))
@@ -196,11 +196,11 @@ func eachPartly(t *testing.T, fn func(b *partly), opts ...ClientOption) {
 	})
 }
 
-// waitForBoth has an actor hold the first name, and wait for both until ctx ends: a stranger has
+// waitForBoth has an actor hold the first name, and wait for both until ctx ends: another client has
 // the second one.
 func (b *partly) waitForBoth(ctx context.Context) (me *locktest.Actor, waiting <-chan error) {
 	b.t.Helper()
-	locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+	locktest.HeldByAnother(b.t, b.rdb, b.names[1], time.Minute)
 	me = locktest.NewActor(b.t)
 	me.Locks(b.t, b.one())
 	waiting = me.Lock(ctx, b.both())
@@ -225,17 +225,17 @@ func TestMultiOverlap_ReentryWritesNoZeroCount(t *testing.T) {
 		redistest.Eventually(b.t, "the level is taken away", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return len(h.levels.open) == 1
+			return len(h.locks.open) == 1
 		})
-		said := make(chan error, 1)
+		result := make(chan error, 1)
 		b.relay.After(locktest.RunsOf(protocol.ReenterScript), func(redistest.Command, string) {
 			_, err := b.rivalOfTwo.TryLock(context.Background())
-			said <- err
+			result <- err
 		})
 		h.slot.free()
 		require.NoError(b.t, locktest.OutcomeOf(b.t, locked))
 		require.NoError(b.t, redistest.Receive(b.t, unlocked))
-		require.NoError(b.t, redistest.Receive(b.t, said), "another process asks for the second name")
+		require.NoError(b.t, redistest.Receive(b.t, result), "another process asks for the second name")
 		locktest.RequireUnlocked(b.t, one)
 		locktest.RequireUnlocked(b.t, one)
 	})
@@ -327,7 +327,7 @@ func TestMultiOverlap_WaiterForTheRestDoesNotHoldAllNames(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		one, both := b.one(WithFencing(), WithOwner("job")), b.both(WithFencing(), WithOwner("job"))
 		locktest.RequireLocked(b.t, one)
-		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+		locktest.HeldByAnother(b.t, b.rdb, b.names[1], time.Minute)
 		waiting := locktest.NewActor(b.t).Lock(b.t.Context(), both)
 		AwaitWaiters(b.t, b.c, b.names[1], 1)
 		require.Zero(b.t, both.FencingToken())
@@ -466,7 +466,7 @@ func TestMultiOverlap_LossOfANameKeepsNoMinHold(t *testing.T) {
 
 func TestMultiOverlap_FailedLockKeepsNoMinHold(t *testing.T) {
 	eachPartly(t, func(b *partly) {
-		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+		locktest.HeldByAnother(b.t, b.rdb, b.names[1], time.Minute)
 		me, you := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		me.Locks(b.t, b.one())
 		require.False(b.t, me.Tries(b.t, b.both(WithMinHold(time.Hour))))

@@ -24,7 +24,7 @@ func TestMulti_TakesAllOrNothing(t *testing.T) {
 		c := LocksOn(t, rdb)
 		m := c.MultiMutex(names)
 		for busy, name := range names {
-			locktest.HeldByStranger(t, rdb, name, time.Minute)
+			locktest.HeldByAnother(t, rdb, name, time.Minute)
 			held, err := m.TryLock(t.Context())
 			require.NoError(t, err)
 			require.False(t, held)
@@ -212,7 +212,7 @@ func TestMulti_FailedOverlapLeavesExistingLevels(t *testing.T) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := LocksOn(t, rdb)
 		locktest.RequireLocked(t, c.Mutex(names[0]))
-		locktest.HeldByStranger(t, rdb, names[1], time.Minute)
+		locktest.HeldByAnother(t, rdb, names[1], time.Minute)
 		held, err := c.MultiMutex(names).TryLock(t.Context())
 		require.NoError(t, err)
 		require.False(t, held)

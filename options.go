@@ -116,10 +116,10 @@ func WithMaxHold(d time.Duration) Option {
 //   - On an RWMutex the placeholder belongs to the same side: after a reader, others may read. If a
 //     writer still reads when it unlocks, its placeholder is a reader.
 //   - On a MultiMutex every name gets a placeholder. On a quorum a majority of the nodes has to
-//     confirm it, and WithReplicas n replicas have to. Otherwise Unlock returns an error.
+//     confirm it; with WithReplicas, n replicas have to. Otherwise Unlock returns an error.
 //   - If Redis is unreachable, the request is retried in the background. Until then the normal
-//     lease applies: the key may remain for the TTL or d, whichever is longer. If Redis does not
-//     return in time, the key remains only for the TTL.
+//     lease applies: the key may remain for the TTL or d, whichever is longer. If Redis stays
+//     unreachable until the lease ends, the key may be free before d is over.
 func WithMinHold(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 || d > maxTTL {

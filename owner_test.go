@@ -288,7 +288,7 @@ func TestOwner_OfDifferentContextsExcludeEachOther(t *testing.T) {
 }
 
 // Fixed owners follow one another in a batch as goroutines do: none waits for Redis before it holds the lock.
-func TestOwner_FollowsBeforeRedisKnows(t *testing.T) {
+func TestOwner_FollowsBeforeItsNameIsOnRedis(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)

@@ -65,7 +65,7 @@ func TestPromise_OneOfManyContendersWinsAfterAnExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		locktest.HeldByStranger(t, rdb, key, 150*time.Millisecond)
+		locktest.HeldByAnother(t, rdb, key, 150*time.Millisecond)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var contenders sync.WaitGroup
@@ -100,7 +100,7 @@ func TestPromise_OneOfManyContendersWinsAfterAnExpiry(t *testing.T) {
 	})
 }
 
-func TestPromise_HolderLearnsThatItsLeaseEnded(t *testing.T) {
+func TestPromise_EndOfTheLeaseIsReportedToTheHolder(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		events := &chronicle{}
@@ -176,7 +176,7 @@ func TestPromise_ReleaseWakesOneWaiterOfAProcess(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		direct := b.Client(t)
-		locktest.HeldByStranger(t, direct, key, 0)
+		locktest.HeldByAnother(t, direct, key, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var relays []*redistest.Relay
 		var waiting sync.WaitGroup
@@ -214,7 +214,7 @@ func TestPromise_ReleaseWakesOneWaiterOfAProcess(t *testing.T) {
 	})
 }
 
-func TestPromise_StrangerCannotRelease(t *testing.T) {
+func TestPromise_OtherClientCannotRelease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -228,9 +228,9 @@ func TestPromise_StrangerCannotRelease(t *testing.T) {
 
 		// Redis has given the key to another owner: it is not ours to release.
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		require.ErrorIs(t, m.Unlock(), relock.ErrLost)
-		locktest.Throughout(t, 50*time.Millisecond, func() bool { return locktest.OnRedis(t, rdb, key)["stranger:1"] == "1" }, "deleted")
+		locktest.Throughout(t, 50*time.Millisecond, func() bool { return locktest.OnRedis(t, rdb, key)["another:1"] == "1" }, "deleted")
 	})
 }
 
@@ -243,7 +243,7 @@ func TestPromise_LockWithoutExpiryMakesWaitersNeitherSpinNorSleepForever(t *test
 		// A place, and the lease that comes with it, lives for 600 ms.
 		c := relock.LocksOn(t, rdb, relock.WithSafetyPoll(300*time.Millisecond))
 		poll := c.Mutex(key).Terms().EntryPoll()
-		locktest.HeldByStranger(t, direct, key, 0)
+		locktest.HeldByAnother(t, direct, key, 0)
 		start := time.Now()
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
 		redistest.Eventually(t, "five polls", func() bool { return relay.Count(redistest.Scripts) >= 7 })

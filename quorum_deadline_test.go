@@ -123,10 +123,10 @@ func TestQuorum_ErrorNamesNodesBehindSentinels(t *testing.T) {
 		rdbs = append(rdbs, rdb)
 	}
 	_, err := relock.QuorumOn(t, rdbs, relock.WithTTL(time.Second)).Mutex("orders").State(t.Context())
-	var said *relock.QuorumError
-	require.ErrorAs(t, err, &said)
-	names := make([]string, len(said.Errors))
-	for i, node := range said.Errors {
+	var failure *relock.QuorumError
+	require.ErrorAs(t, err, &failure)
+	names := make([]string, len(failure.Errors))
+	for i, node := range failure.Errors {
 		names[i] = node.Node
 	}
 	require.NotEmpty(t, names)
@@ -135,12 +135,12 @@ func TestQuorum_ErrorNamesNodesBehindSentinels(t *testing.T) {
 }
 
 // raising has the next token be that of node 0, to which node 1 has to be raised: the third
-// node is a stranger's.
+// node is held by another client.
 func (b *quorumBench) raising() {
 	b.t.Helper()
 	b.warm()
 	b.aheadOn(0, time.Hour)
-	b.strangersOn(2)
+	b.othersOn(2)
 }
 
 // Between its vote and the raise the node loses the lock: another owner may have it there, with a
@@ -169,7 +169,7 @@ func TestQuorum_CounterNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 		require.ErrorAs(b.t, err, &q)
 		require.ErrorIs(b.t, err, lockerr.ErrNotOnRedis)
 		b.awaitOn(1, 2)
-		b.strangersGone(2)
+		b.othersGone(2)
 	})
 }
 
@@ -188,7 +188,7 @@ func TestQuorum_LockThatEndsBeforeItsTokenIsRaisedLeavesNothing(t *testing.T) {
 			require.ErrorIs(b.t, err, context.Canceled)
 		}
 		b.awaitOn(1, 2)
-		b.strangersGone(2)
+		b.othersGone(2)
 		require.True(b.t, b.rivalTries())
 	})
 }
@@ -201,13 +201,13 @@ func TestQuorum_EvenOnesForceAndFence(t *testing.T) {
 		m := b.mutex(relock.WithFencing())
 		last := int64(0)
 		for n := range 4 {
-			b.strangersOn(n)
+			b.othersOn(n)
 			b.me.Locks(b.t, m)
 			token := b.tokenOf(b.me, m)
 			require.Greater(b.t, token, last)
 			last = token
 			b.me.Unlocks(b.t, m)
-			b.strangersGone(n)
+			b.othersGone(n)
 		}
 		theirs := b.rival.Mutex(b.key)
 		b.you.Locks(b.t, theirs)

@@ -27,7 +27,7 @@ var minorities = []struct {
 	{"down", func(b *quorumBench, n int) { b.down(n) }},
 	{"a black hole", func(b *quorumBench, n int) { b.relays[n].BlackHole(true) }},
 	{"slow", func(b *quorumBench, n int) { b.relays[n].Latency(400 * time.Millisecond) }},
-	{"taken by another owner", func(b *quorumBench, n int) { b.strangersOn(n) }},
+	{"taken by another owner", func(b *quorumBench, n int) { b.othersOn(n) }},
 	{"of another type", func(b *quorumBench, n int) {
 		require.NoError(b.t, b.servers[n].Set(b.t.Context(), b.key, "mine", time.Minute).Err())
 	}},
@@ -211,7 +211,7 @@ func TestQuorum_FailedTryLeavesNothingOnReturn(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 5, func(b *quorumBench) {
 		b.warm()
-		b.strangersOn(0, 2, 4)
+		b.othersOn(0, 2, 4)
 		id := b.locks.ID()
 		require.False(b.t, b.me.Tries(b.t, b.mutex()))
 		if id == b.locks.ID() { // all have answered in time: nothing is left to the background
@@ -219,7 +219,7 @@ func TestQuorum_FailedTryLeavesNothingOnReturn(t *testing.T) {
 			require.Empty(b.t, b.fields()[3])
 		}
 		b.awaitOn(1, 0, 2, 4)
-		b.strangersGone(0, 2, 4)
+		b.othersGone(0, 2, 4)
 		b.cycle(b.mutex())
 	})
 }
@@ -228,7 +228,7 @@ func TestQuorum_NodeWithALostAnswerIsUndone(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
-		b.strangersOn(1, 2)
+		b.othersOn(1, 2)
 		lost := b.relays[0].LoseReply(locktest.RunsOf(protocol.AcquireScript).And(redistest.With(b.key))).Always()
 		id := b.locks.ID()
 		require.False(b.t, b.me.Tries(b.t, b.mutex()))
@@ -236,7 +236,7 @@ func TestQuorum_NodeWithALostAnswerIsUndone(t *testing.T) {
 		require.NotEqual(b.t, id, b.locks.ID(), "a name in doubt is not used again")
 		lost.Remove()
 		b.awaitOn(1, 1, 2)
-		b.strangersGone(1, 2)
+		b.othersGone(1, 2)
 		b.cycle(b.mutex())
 	})
 }
@@ -301,7 +301,7 @@ func TestQuorum_DelayedReleaseLeavesLaterHolds(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
-		b.strangersOn(1)
+		b.othersOn(1)
 		b.relays[0].Latency(20 * time.Millisecond) // so that nobody is waited for in vain:
 		b.relays[2].Latency(20 * time.Millisecond) // doubt is that about the release alone
 		m := b.mutex()
@@ -314,7 +314,7 @@ func TestQuorum_DelayedReleaseLeavesLaterHolds(t *testing.T) {
 			_, err := h.Deliver(b.t.Context())
 			require.NoError(b.t, err)
 		}
-		b.strangersGone(1)
+		b.othersGone(1)
 		require.False(b.t, b.rivalTries(), "two holders")
 		b.me.Unlocks(b.t, m)
 		b.awaitFree()
@@ -351,9 +351,9 @@ func TestQuorum_UnlockDoesNotWaitForNodesOfItsMajority(t *testing.T) {
 		b.warm()
 		m := b.mutex(relock.WithFencing())
 		depend := func() {
-			b.strangersOn(0)
+			b.othersOn(0)
 			b.locksOn(m, 1, 2, 3, 4)
-			b.strangersGone(0)
+			b.othersGone(0)
 			b.relays[3].BlackHole(true)
 			b.relays[4].BlackHole(true)
 		}

@@ -91,10 +91,10 @@ func TestQuorum_MajorityIsMoreThanHalf(t *testing.T) {
 				for i := range (n - 1) / 2 {
 					taken = append(taken, i)
 				}
-				b.strangersOn(taken...)
+				b.othersOn(taken...)
 				b.cycle(b.mutex())
 				b.awaitOn(1, taken...)
-				b.strangersOn(len(taken))
+				b.othersOn(len(taken))
 				require.False(b.t, b.me.Tries(b.t, b.mutex()))
 				require.False(b.t, b.rivalTries())
 			})
@@ -154,8 +154,8 @@ var majorities = [][]int{{0, 1}, {1, 2}, {2, 0}, {1, 0}, {2, 1}, {0, 2}}
 func (b *quorumBench) tokenFrom(majority []int, take func() int64) int64 {
 	b.t.Helper()
 	other := 3 - majority[0] - majority[1]
-	b.strangersOn(other)
-	defer b.strangersGone(other)
+	b.othersOn(other)
+	defer b.othersGone(other)
 	token := take()
 	b.awaitOn(1, other)
 	return token
@@ -244,7 +244,7 @@ func TestQuorum_TokenWithoutAMajorityIsNone(t *testing.T) {
 		require.ErrorContains(b.t, err, "OOM")
 		rule.Remove()
 		b.awaitOn(1, 2) // what was got is given back
-		b.strangersGone(2)
+		b.othersGone(2)
 		b.cycle(b.mutex(relock.WithFencing()))
 	})
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// onceHeard calls f, again until none of the Unlocks in it took so long that not all nodes need have
+// onceSubscribed calls f, again until none of the Unlocks in it took so long that not all nodes need have
 // been heard: loses is an Unlock that finds that the lock is lost, if they were.
-func (b *quorumBench) onceHeard(f func(loses func(*relock.Mutex))) {
+func (b *quorumBench) onceSubscribed(f func(loses func(*relock.Mutex))) {
 	b.t.Helper()
 	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: b.locks.Patience()})
 	onceWithin(b.t, window, func() (longest time.Duration) {
@@ -42,7 +42,7 @@ func TestQuorum_HandOverCountsWithAMajority(t *testing.T) {
 		t.Run(fmt.Sprintf("%d nodes have lost the lock", len(missing)), func(t *testing.T) {
 			onQuorum(t, 3, func(b *quorumBench) {
 				m := b.mutex(relock.WithTTL(time.Minute))
-				b.onceHeard(func(loses func(*relock.Mutex)) {
+				b.onceSubscribed(func(loses func(*relock.Mutex)) {
 					b.me.Locks(b.t, m)
 					b.awaitOn(1, 0, 1, 2)
 					next := b.you.Lock(b.t.Context(), m)
@@ -91,7 +91,7 @@ func TestQuorum_SlowNodeThatLostTheLockCountsForUnlock(t *testing.T) {
 			redistest.Eventually(b.t, "all settled", func() bool { return relock.Settled(b.locks) })
 		}
 
-		b.onceHeard(func(loses func(*relock.Mutex)) {
+		b.onceSubscribed(func(loses func(*relock.Mutex)) {
 			b.me.Locks(b.t, m)
 			b.awaitOn(1, 0, 1, 2)
 			forget()
@@ -99,7 +99,7 @@ func TestQuorum_SlowNodeThatLostTheLockCountsForUnlock(t *testing.T) {
 			recovers()
 		})
 
-		b.onceHeard(func(loses func(*relock.Mutex)) {
+		b.onceSubscribed(func(loses func(*relock.Mutex)) {
 			b.me.Locks(b.t, m)
 			b.me.Locks(b.t, m)
 			b.awaitOn(2, 0, 1, 2)
@@ -109,7 +109,7 @@ func TestQuorum_SlowNodeThatLostTheLockCountsForUnlock(t *testing.T) {
 			recovers()
 		})
 
-		b.onceHeard(func(loses func(*relock.Mutex)) {
+		b.onceSubscribed(func(loses func(*relock.Mutex)) {
 			b.me.Locks(b.t, m)
 			b.awaitOn(1, 0, 1, 2)
 			next := b.you.Lock(b.t.Context(), m)
@@ -138,11 +138,11 @@ func TestQuorum_LossIsAwaitedForHalfOfTheRemainingTime(t *testing.T) {
 func TestQuorum_SplitVotesAreRetriedSoonWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
-		b.strangersOn(0, 1)
+		b.othersOn(0, 1)
 		waiting := b.me.Lock(b.t.Context(), b.mutex())
 		relock.AwaitWaiters(b.t, b.locks, b.key, 1)
 		locktest.GoesOn(b.t, waiting)
-		b.strangersGone(0, 1)
+		b.othersGone(0, 1)
 		began := time.Now()
 		require.NoError(b.t, locktest.OutcomeOf(b.t, waiting))
 		require.Less(b.t, time.Since(began), 5*time.Second)
@@ -156,7 +156,7 @@ func TestQuorum_AnyNodeWakesAWaiter(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			onQuorum(t, 3, func(b *quorumBench) {
 				for i := range 3 {
-					locktest.HeldByStranger(b.t, b.servers[i], b.key, 0)
+					locktest.HeldByAnother(b.t, b.servers[i], b.key, 0)
 				}
 				waiting := b.me.Lock(b.t.Context(), b.mutex())
 				relock.AwaitWaiters(b.t, b.locks, b.key, 1)
@@ -253,14 +253,14 @@ func TestQuorum_TryLockReturnsAfterRepeatedSplitVotes(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
 		b.relays[1].BlackHole(true)
-		b.strangersOn(0)
+		b.othersOn(0)
 		tries := locktest.RunsOf(protocol.AcquireScript).And(redistest.With(b.key))
 		b.relays[2].ResetLog()
 		require.False(b.t, b.me.Tries(b.t, b.mutex()))
 		require.Equal(b.t, 1+relock.TrySplits, b.relays[2].Count(tries))
 
-		// The stranger goes when the first try is taken back.
-		gone := b.relays[2].Before(locktest.RunsOf(protocol.ReleaseScript).And(redistest.With(b.key)), func(redistest.Command) { b.strangersGone(0) })
+		// The other client unlocks when the first try is taken back.
+		gone := b.relays[2].Before(locktest.RunsOf(protocol.ReleaseScript).And(redistest.With(b.key)), func(redistest.Command) { b.othersGone(0) })
 		require.True(b.t, b.me.Tries(b.t, b.mutex()))
 		gone.Wait(b.t)
 		b.me.Unlocks(b.t, b.mutex())
@@ -273,7 +273,7 @@ func TestQuorum_WaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
 		for _, rdb := range b.servers[:2] {
-			require.NoError(b.t, rdb.HSet(b.t.Context(), b.key, "stranger:1", 1).Err())
+			require.NoError(b.t, rdb.HSet(b.t.Context(), b.key, "another:1", 1).Err())
 		}
 		b.relays[2].Latency(30 * time.Millisecond)
 		ctx, giveUp := context.WithCancel(b.t.Context())
@@ -297,7 +297,7 @@ func TestQuorum_TryLockOvertakenAfterSplitVotesIsNoError(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
-		b.strangersOn(0, 1)
+		b.othersOn(0, 1)
 		both, one := b.locks.MultiMutex([]string{b.key, b.key + "2"}), b.locks.Mutex(b.key+"2")
 		begun := func() bool {
 			return slices.ContainsFunc(relock.HoldsOn(b.locks, one.Name()), func(h relock.HoldView) bool {
@@ -314,7 +314,7 @@ func TestQuorum_TryLockOvertakenAfterSplitVotesIsNoError(t *testing.T) {
 		require.False(b.t, b.me.Tries(b.t, both))
 		require.NoError(b.t, locktest.OutcomeOf(b.t, redistest.Receive(b.t, overtaken)))
 		b.you.Unlocks(b.t, one)
-		b.strangersGone(0, 1)
+		b.othersGone(0, 1)
 		b.awaitFree()
 	})
 }

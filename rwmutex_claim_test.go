@@ -48,7 +48,7 @@ func (b *rwBench) atOnce(s *redisexec.Script, args ...any) (text string, life ti
 func TestRWMutex_ClaimOutlivesAWriterThatGivesUpBriefly(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		channel := b.mutex().Write().Keys().Channels[0]
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		b.claims("7 impatient:1:write")
 		text, life := b.atOnce(protocol.RWWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
 		require.Equal(b.t, "7 ", text)
@@ -67,7 +67,7 @@ func TestRWMutex_ClaimOutlivesAWriterThatGivesUpBriefly(t *testing.T) {
 
 func TestRWMutex_WaitingWriterTakesOverAnAbandonedClaim(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		claim := b.claims("7 ")
 		c := relock.LocksOn(b.t, b.rdb)
 		m := c.RWMutex(b.key)
@@ -92,7 +92,7 @@ func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave f
 		relay, rdb := locktest.RelayedTo(t, backend)
 		b := newRWBench(t, backend.Client(t))
 		b.c = relock.LocksOn(t, rdb)
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := b.me.Lock(ctx, b.mutex().Write())
 		redistest.Eventually(t, "a claim", func() bool { return b.rdb.Exists(t.Context(), b.claims("")).Val() == 1 })
@@ -162,7 +162,7 @@ func TestRWMutex_WriterWithdrawsAClaimUnderAnEarlierName(t *testing.T) {
 
 func TestRWMutex_ClaimLivesAsLongAsEachWaiterWants(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		_, life := b.atOnce(protocol.RWWriteScript, "long:1:write", 30000, 0, 10000, 25)
 		require.InDelta(b.t, 10*time.Second, life, float64(5*time.Second))
 		text, life := b.atOnce(protocol.RWWriteScript, "short:\x00:write", 30000, 0, 100, 25) // any owner will do
@@ -173,9 +173,9 @@ func TestRWMutex_ClaimLivesAsLongAsEachWaiterWants(t *testing.T) {
 }
 
 // The clock of the server may have been set back, or be that of another since a failover.
-func TestRWMutex_LateClaimBeginsAnew(t *testing.T) {
+func TestRWMutex_LateClaimStartsAgain(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		b.claims("99999999999999 waiting:1:write")
 		text, _ := b.atOnce(protocol.RWWriteScript, "waiting:1:write", 30000, 0, 10000, 0)
 		from, _, _ := strings.Cut(text, " ")

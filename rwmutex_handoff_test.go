@@ -25,12 +25,12 @@ func TestRWMutex_UnlockWithARefusedHandOverReleases(t *testing.T) {
 				b := newFaultBenchOf(t, kindNamed("write"), backend.Addr)
 				b.m = b.mutex(relock.WithTTL(5 * time.Second)) // what a busy machine keeps, and is over in time
 				lockAndQueue(b)
-				b.readsBeside("stranger:1")
+				b.readsBeside("another:1")
 				lose(b)
 				require.NoError(t, b.other.unlock(b.m))
-				require.Equal(t, map[string]string{"stranger:1": "1"}, b.fields())
+				require.Equal(t, map[string]string{"another:1": "1"}, b.fields())
 
-				b.readsNoMore("stranger:1")
+				b.readsNoMore("another:1")
 				require.NoError(t, faultError(t, b.waiting))
 				require.NoError(t, b.me.unlock(b.m))
 				b.requireGone()
@@ -49,11 +49,11 @@ func TestRWMutex_UnlockWithADelayedRefusedHandOverIsNoLoss(t *testing.T) {
 		b.m = b.mutex(relock.WithTTL(5 * time.Second)) // what a busy machine keeps, and is over in time
 		lockAndQueue(b)
 		holder, _ := b.m.Learned()
-		b.readsBeside("stranger:1")
+		b.readsBeside("another:1")
 		late := b.relay.HoldBack(b.runs(protocol.HandoffScript))
 		var reply string
 		b.relay.Before(b.runs(protocol.ReleaseScript).And(redistest.With(holder)), func(redistest.Command) {
-			b.readsNoMore("stranger:1")
+			b.readsNoMore("another:1")
 			reply, _ = late.Deliver(b.ctx)
 		})
 		require.NoError(t, b.other.unlock(b.m))

@@ -15,8 +15,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// strangerReads has a process that is none of ours read, with a lease for each level.
-func (b *rwBench) strangerReads(field string, leases ...time.Duration) {
+// anotherReads has a process that is none of ours read, with a lease for each level.
+func (b *rwBench) anotherReads(field string, leases ...time.Duration) {
 	b.t.Helper()
 	require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, "mode", "read", field, len(leases)).Err())
 	longest := max(locktest.TTLOf(b.rdb, b.key), 0)
@@ -93,7 +93,7 @@ func TestRWMutex_DeadReaderIsNotKeptAliveByOthers(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithRenewInterval(20 * time.Millisecond))
 		b.me.Locks(b.t, m.Read())
-		b.strangerReads("dead:1", 2*time.Second)
+		b.anotherReads("dead:1", 2*time.Second)
 		require.Len(b.t, stateOf(b.t, m).Readers, 2)
 		theirs := b.another(relock.WithSafetyPoll(time.Minute))
 		waiting := b.you.Lock(b.t.Context(), theirs.Write())
@@ -114,8 +114,8 @@ func TestRWMutex_WriterTakesOverFromDeadReaders(t *testing.T) {
 		const lease = time.Second
 		redistest.Eventually(b.t, "a try before their leases end", func() bool {
 			began := time.Now()
-			b.strangerReads("dead:1", lease/2, lease)
-			b.strangerReads("dead:2", lease)
+			b.anotherReads("dead:1", lease/2, lease)
+			b.anotherReads("dead:2", lease)
 			require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.key, time.Hour).Err())
 			if !b.me.Tries(b.t, b.mutex().Write()) {
 				return true
@@ -186,7 +186,7 @@ func TestRWMutex_DeadWaitingWriterKeepsReadersOutForItsClaimOnly(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithSafetyPoll(time.Minute))
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		require.NoError(b.t, b.rdb.Set(b.t.Context(), m.Read().Keys().RW.Claim, "1 dead:7:write", time.Second).Err())
 		require.False(b.t, b.me.Tries(b.t, m.Read()))
 		began := time.Now()
@@ -284,10 +284,10 @@ func (b *rwBench) fieldIn(a *locktest.Actor) (field string) {
 
 // A request to read that is sent again may find what its first copy made, dead, and kept on
 // Redis by others who read.
-func TestRWMutex_ReaderThatFindsItsFieldDeadBeginsAnew(t *testing.T) {
+func TestRWMutex_ReaderThatFindsItsFieldDeadStartsAgain(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, field := b.mutex(), b.fieldIn(b.me)
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, field, 1).Err())
 		claim := m.Read().Keys().RW.Claim
 		require.NoError(b.t, b.rdb.Set(b.t.Context(), claim, "1 waiting:7:write", time.Hour).Err())

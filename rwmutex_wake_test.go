@@ -91,7 +91,7 @@ func TestRWMutex_FixedOwnerThatGetsToWriteNeedNotWaitToRead(t *testing.T) {
 			b.c = relock.LocksOn(t, rdb, relock.WithSafetyPoll(time.Minute))
 			theirs, job := b.another(), b.mutex(relock.WithOwner("job-17"))
 			b.me.Locks(t, theirs.Write())
-			// Who does not write gets no further, not even when the stranger has unlocked.
+			// Who does not write gets no further, not even when the other client has unlocked.
 			asked := locktest.RunsOf(protocol.RWReadScript)
 			busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nx:write\r\n", func(c redistest.Command) bool {
 				return asked(c) && c[len(c)-1] == ""
@@ -127,10 +127,10 @@ func TestRWMutex_FixedOwnerThatGetsToWriteNeedNotWaitToRead(t *testing.T) {
 }
 
 // It waits for its turn behind a writer who waits for its read hold to end.
-func TestRWMutex_FixedOwnerInLineLearnsAtOnceThatItCannotWrite(t *testing.T) {
+func TestRWMutex_FixedOwnerInLineFailsAtOnceIfItCannotWrite(t *testing.T) {
 	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
-		b.strangerReads("alive:1", time.Hour)
+		b.anotherReads("alive:1", time.Hour)
 		job := b.mutex(relock.WithOwner("job-17"), relock.WithSafetyPoll(time.Minute))
 		writer, reader := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		ctx, cancel := context.WithCancel(b.t.Context())
@@ -152,7 +152,7 @@ func TestRWMutex_FixedOwnerInLineLearnsAtOnceThatItCannotWrite(t *testing.T) {
 	})
 }
 
-func TestRWMutex_FixedOwnerThatGetsToReadLearnsAtOnceThatItCannotWrite(t *testing.T) {
+func TestRWMutex_FixedOwnerThatGetsToReadFailsAtOnceIfItCannotWrite(t *testing.T) {
 	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		job := b.mutex(relock.WithOwner("job-17"), relock.WithSafetyPoll(time.Minute))

@@ -64,7 +64,7 @@ func (k *kind) newTurn(a *attempt) turn {
 	case k.lined == nil:
 		return newPlainTurn(a)
 	case k.lock == KindFair:
-		return newFairTurn(a, a.hold.places[0].ticket)
+		return newFairTurn(a, a.hold.queueEntries[0].ticket)
 	case k.lock == KindMulti:
 		return newMultiTurn(a)
 	default:
@@ -72,11 +72,11 @@ func (k *kind) newTurn(a *attempt) turn {
 	}
 }
 
-// stand returns the place of a waiter for the key of g, without a ticket yet: in the queue of the gate, or
+// newQueueEntry returns the place of a waiter for the key of g, without a ticket yet: in the queue of the gate, or
 // in the queue of waiters with an entry in the line each.
-func (k *kind) stand(g *gate) place {
+func (k *kind) newQueueEntry(g *gate) queueEntry {
 	if k.lock == KindFair {
-		return place{gate: g, queue: &g.polls, inLine: true}
+		return queueEntry{gate: g, queue: &g.polls, inLine: true}
 	}
-	return place{gate: g, queue: &g.queue, inLine: k.lined != nil}
+	return queueEntry{gate: g, queue: &g.queue, inLine: k.lined != nil}
 }

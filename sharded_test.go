@@ -100,7 +100,7 @@ func TestShardedPubSub_WakesWaiters(t *testing.T) {
 	s := newSharded(t, redistest.NewCluster(t))
 	t.Run("wakes the waiters of names in several slots at once", s.wakesManySlots)
 	t.Run("wakes the waiters of several names together", s.wakesMultiMutex)
-	t.Run("is what Java publishes", s.hearsJava)
+	t.Run("is what Java publishes", s.receivesJavas)
 	t.Run("follows a failover in agreement", s.followsFailover)
 	t.Run("follows a slot to another master", s.followsMigration)
 	t.Run("excludes those who use the other kind", s.excludesUnsharded)
@@ -159,7 +159,7 @@ func (s *sharded) wakesMultiMutex(t *testing.T) {
 }
 
 // Redisson publishes on the same channel, by SPUBLISH on a Cluster of this version.
-func (s *sharded) hearsJava(t *testing.T) {
+func (s *sharded) receivesJavas(t *testing.T) {
 	s = s.within(t)
 	name := redistest.Key(t)
 	rdb := s.cluster.Client(t)
@@ -259,7 +259,7 @@ func (s *sharded) followsCrash(t *testing.T) {
 
 // A connection that has gone deaf is replaced when polls find out what messages should have
 // told, on a Cluster whose nodes are all behind relays.
-func TestShardedPubSub_DeafShardIsReplaced(t *testing.T) {
+func TestShardedPubSub_SilentConnectionOfAShardIsReplaced(t *testing.T) {
 	t.Parallel()
 	redistest.RequireVersion(t, 7)
 	s := newSharded(t, redistest.NewCluster(t))
@@ -289,7 +289,7 @@ func TestShardedPubSub_DeafShardIsReplaced(t *testing.T) {
 
 	relay := relays[s.masterOf(tag).Addr]
 	subscriptions := relay.Count(redistest.Named("SSUBSCRIBE"))
-	relay.Deafen()
+	relay.BlackHoleCurrent()
 	polled.holds.Unlocks(t, s.holder.Mutex(m.Name()))
 	require.NoError(t, locktest.OutcomeOf(t, passed))
 	polled.waits.Unlocks(t, m)

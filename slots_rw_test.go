@@ -84,7 +84,7 @@ func TestSlots_NewcomerWaitsForTheEndOfAMove(t *testing.T) {
 	}
 }
 
-func TestSlots_NewcomerLearnsOfAMoveLongerThanATTL(t *testing.T) {
+func TestSlots_NewcomerReportsAMoveLongerThanATTL(t *testing.T) {
 	t.Parallel()
 	p := redistest.NewWard(t, redistest.NewCluster(t))
 	const ttl = time.Second

@@ -11,8 +11,8 @@ import (
 )
 
 // The script that releases the lock grants it to the first entry of the line, and a message notifies the waiter.
-// So a waiter may have the lock before it knows. It has the lock for the short lease of an entry, and extends that
-// when it knows. The states of an entry:
+// So a waiter may have the lock before it is notified. It has the lock for the short lease of an entry, and extends that
+// when it is notified. The states of an entry:
 //
 //	none --asks, and the lock is free--> held
 //	none --asks--> waiting --granted--> held, its lease is to be extended
@@ -32,14 +32,14 @@ var _ turn = (*fairTurn)(nil)
 
 // newFairTurn returns the turn of an attempt that polls when ticket, of the queue for polls, has the turn.
 func newFairTurn(a *attempt, ticket *queue.Ticket[*hold]) *fairTurn {
-	return &fairTurn{a: a, waiter: newLineWaiter(a, a.hold.places[0], a.hold.target, ticket)}
+	return &fairTurn{a: a, waiter: newLineWaiter(a, a.hold.queueEntries[0], a.hold.target, ticket)}
 }
 
 // await lets a newcomer ask at once. A waiter with an entry waits until the entry is granted or ends, or until it is
 // this waiter's turn to poll and a poll is due.
 func (t *fairTurn) await() (bool, error) {
 	for t.waiter.hasEntry() {
-		if s := t.waiter.standing(); s.State > protocol.EntryWaiting {
+		if s := t.waiter.status(); s.State > protocol.EntryWaiting {
 			return t.settle(s)
 		}
 		if due, err := t.waiter.awaitPoll(); due || err != nil {
@@ -51,7 +51,7 @@ func (t *fairTurn) await() (bool, error) {
 
 // settle acts on the end of the entry. true: the hold has a name, and the lock; or the entry is gone, and the attempt
 // asks again.
-func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
+func (t *fairTurn) settle(s protocol.EntryStatus) (bool, error) {
 	a := t.a
 	switch s.State {
 	case protocol.EntryFailed:
@@ -107,8 +107,8 @@ func (t *fairTurn) end(bool) { t.waiter.end() }
 
 // accept turns a granted entry into a hold.
 func (t *fairTurn) accept() {
-	a, s := t.a, t.waiter.standing()
-	a.hold.places[0].gate.setAlone(false) // the line may have other entries
+	a, s := t.a, t.waiter.status()
+	a.hold.queueEntries[0].gate.setAlone(false) // the line may have other entries
 	// The grant happened after the last answered poll, or was its answer. The lease counts from that request, which is
 	// too early rather than too late.
 	n := t.waiter.name

@@ -33,7 +33,7 @@ type lineWaiter struct {
 }
 
 // newLineWaiter returns the waiter of a at its place p, for the one key of t. It polls when ticket has the turn.
-func newLineWaiter(a *attempt, p place, t *keys.Set, ticket *queue.Ticket[*hold]) *lineWaiter {
+func newLineWaiter(a *attempt, p queueEntry, t *keys.Set, ticket *queue.Ticket[*hold]) *lineWaiter {
 	a.longestSleep = a.hold.settings.EntryPoll()
 	a.ticket = ticket
 	w := &lineWaiter{a: a, target: t, line: p.gate.line(), ticket: ticket}
@@ -45,12 +45,12 @@ func newLineWaiter(a *attempt, p place, t *keys.Set, ticket *queue.Ticket[*hold]
 // hasEntry reports whether there is an entry.
 func (w *lineWaiter) hasEntry() bool { return w.entry != nil }
 
-// standing returns the state of the entry.
-func (w *lineWaiter) standing() protocol.Standing { return w.line.Standing(w.entry) }
+// status returns the state of the entry.
+func (w *lineWaiter) status() protocol.EntryStatus { return w.line.EntryStatus(w.entry) }
 
 // settled reports whether there is an entry that no longer waits.
 func (w *lineWaiter) settled() bool {
-	return w.entry != nil && w.standing().State > protocol.EntryWaiting
+	return w.entry != nil && w.status().State > protocol.EntryWaiting
 }
 
 // enqueue asks for the lock or an entry in the line, under the name n. The message of a grant may come before the
@@ -119,16 +119,16 @@ func (w *lineWaiter) poll() (g protocol.Grant, out redisexec.Outcome) {
 		waiters := make([]protocol.Waiter, len(entries))
 		options := a.untilClose()
 		for i, e := range entries {
-			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms, Last: w.line.Standing(e).Token}
+			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms, Last: w.line.EntryStatus(e).Token}
 			options = a.hold.session.pacedFor(options, e)
 		}
-		var all []protocol.Standing
+		var all []protocol.EntryStatus
 		all, g, out = a.hold.kind.lined.Poll(a.ctx, options, w.target, waiters)
 		if out.Err != nil {
 			return g, out
 		}
 		// late: this poll returned a grant that a message should have announced.
-		if late := w.line.Learn(entries, all, out.Sent); late && a.polled {
+		if late := w.line.Update(entries, all, out.Sent); late && a.polled {
 			w.line.Missed()
 		}
 	}
@@ -178,7 +178,7 @@ func (w *lineWaiter) giveUp() {
 	a := w.a
 	a.hold.session.identities.Retire(w.name.Identity)
 	// A poll in flight may have renewed the entry once more: then the entry lives for one lease after it.
-	// mutant: fair-place-kept
+	// mutant: fair-entry-left
 	w.undo(w.name, 2*a.hold.settings.EntryLease(), false)
 	w.drop()
 }

@@ -73,7 +73,7 @@ func (t *multiTurn) await() (bool, error) {
 
 // awaitEntry waits until it is time to poll, or handles the new state of the entry.
 func (t *multiTurn) awaitEntry() (due bool, err error) {
-	switch s := t.waiter.standing(); s.State {
+	switch s := t.waiter.status(); s.State {
 	case protocol.EntryGranted:
 		// It has the key for one lease of an entry, and asks for all keys next.
 		t.keep(t.waiter.name, s.Proof)
@@ -157,7 +157,7 @@ func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 // enqueue enters the line of the key a.at. If the key is free, it acquires the key.
 func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
-	p := a.hold.places[a.at]
+	p := a.hold.queueEntries[a.at]
 	t.leaveLine()
 	// keep allows it to keep keys for as long as it waited, which is counted from here.
 	if !t.keeps() {
@@ -210,7 +210,7 @@ func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
 		t.kept, t.last = n, a.at
 		// If it waited for the first key for longer than gathering, it keeps keys for as long as it waited, because the
 		// wait in the next line may be as long. So others lose no more time by it than it has lost by others.
-		enough := max(gathering<<min(t.here.vain, 10), now.Since(t.since))
+		enough := max(gathering<<min(t.here.failures, 10), now.Since(t.since))
 		t.until = now.After(clock.Jitter(min(enough, gatheringMax)))
 		// The timer only wakes the attempt, which then checks the time itself.
 		t.over = time.AfterFunc(now.Until(t.until), a.hold.alarm.Ring)
@@ -237,7 +237,7 @@ func (t *multiTurn) giveUp() {
 		t.wants = true
 	}
 	// Next time it keeps keys for longer, up to gatheringMax, so that it succeeds eventually.
-	t.here.vain++
+	t.here.failures++
 	t.keepNothing()
 	t.here.releaseTurns()
 }

@@ -31,8 +31,8 @@ type mutexTurn struct {
 
 var _ turn = (*mutexTurn)(nil)
 
-// given is an entry in the line that a waiter takes over from another one of this process.
-type given struct {
+// inheritedEntry is an entry in the line that a waiter takes over from another one of this process.
+type inheritedEntry struct {
 	entry *line.Entry
 	name  identity.Name // of the entry
 }
@@ -48,7 +48,7 @@ func newMutexTurn(a *attempt) turn {
 func (t *mutexTurn) await() (bool, error) {
 	a := t.a
 	if t.line == nil {
-		turn, err := a.awaitHere(a.hold.places[0].ticket)
+		turn, err := a.awaitHere(a.hold.queueEntries[0].ticket)
 		switch {
 		case turn && a.hold.named():
 			// A hand-over came with the turn. If its lease has ended, late gives it back, and the loop asks Redis.
@@ -56,9 +56,9 @@ func (t *mutexTurn) await() (bool, error) {
 			return true, nil
 		case !turn:
 			return false, err
-		case a.hold.given == nil:
+		case a.hold.inherited == nil:
 			// It is first in the local queue, and did not take over an entry.
-			until, theirs := a.hold.places[0].gate.foreignTurnEnd()
+			until, theirs := a.hold.queueEntries[0].gate.foreignTurnEnd()
 			if t.after = theirs; theirs && a.waits {
 				return t.awaitForeignTurn(until)
 			}
@@ -86,14 +86,14 @@ func (t *mutexTurn) awaitForeignTurn(until clock.Instant) (bool, error) {
 // inherit makes the attempt wait by the entry that it took over.
 func (t *mutexTurn) inherit() {
 	t.getInLine()
-	t.line.waiter.entry, t.line.waiter.name = t.a.hold.given.entry, t.a.hold.given.name
-	t.a.hold.given = nil
+	t.line.waiter.entry, t.line.waiter.name = t.a.hold.inherited.entry, t.a.hold.inherited.name
+	t.a.hold.inherited = nil
 }
 
 // getInLine prepares the attempt to ask for an entry in the line.
 func (t *mutexTurn) getInLine() {
 	a := t.a
-	t.line = newFairTurn(a, a.hold.places[0].gate.polls.Ticket(a.hold, &a.hold.alarm))
+	t.line = newFairTurn(a, a.hold.queueEntries[0].gate.polls.Ticket(a.hold, &a.hold.alarm))
 }
 
 // ask acquires the lock if it is free. If the lock is taken, or other processes used it just now, it asks
@@ -114,7 +114,7 @@ func (t *mutexTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	}
 	if t.after && out.Err == nil {
 		// If the lock was taken meanwhile, there are foreign waiters. That decides when their next turn is.
-		a.hold.places[0].gate.endForeignTurn(!g.Held, a.hold.session.now())
+		a.hold.queueEntries[0].gate.endForeignTurn(!g.Held, a.hold.session.now())
 	}
 	t.after = false
 	return g, out
@@ -136,12 +136,12 @@ func (t *mutexTurn) rest(d time.Duration) error {
 
 // end leaves nothing behind. After a grant the hold keeps the turn in the local queue, to hand over both.
 func (t *mutexTurn) end(granted bool) {
-	if t.a.hold.given != nil { // its wait ended just as it took over an entry
+	if t.a.hold.inherited != nil { // its wait ended just as it took over an entry
 		t.inherit()
 	}
 	if t.line != nil {
 		if !granted && t.line.waiter.hasEntry() {
-			// mutant: line-entry-kept
+			// mutant: line-entry-left
 			t.bequeath()
 		}
 		t.line.end(granted)
@@ -155,7 +155,7 @@ func (t *mutexTurn) end(granted bool) {
 // The name goes with the entry, and so is retired, because its owner may lock again.
 func (t *mutexTurn) bequeath() {
 	a := t.a
-	ticket, handed := a.hold.places[0].ticket, &given{entry: t.line.waiter.entry, name: t.line.waiter.name}
+	ticket, handed := a.hold.queueEntries[0].ticket, &inheritedEntry{entry: t.line.waiter.entry, name: t.line.waiter.name}
 	// Otherwise a later attempt of the same owner could have the name of this entry.
 	a.hold.session.identities.Retire(handed.name.Identity)
 	for {
@@ -164,7 +164,7 @@ func (t *mutexTurn) bequeath() {
 			if w.kind != a.hold.kind || w.target.ID != a.hold.target.ID || w.settings.Terms != a.hold.settings.Terms {
 				return false
 			}
-			w.offered, w.given = offer{}, handed // no command is sent for it
+			w.offered, w.inherited = offer{}, handed // no command is sent for it
 			return true
 		})
 		if next == nil {

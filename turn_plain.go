@@ -23,9 +23,9 @@ const pubsubDelay = 20 * time.Millisecond
 // turns on those keys, and keeps them for a bounded time. Without the bound it would delay the
 // others; without keeping them it would starve if every key is always in use.
 type plainTurn struct {
-	a    *attempt
-	line bool // other processes wait in a line: the last holder does not give way to them
-	vain int  // how often it failed to collect all turns
+	a        *attempt
+	line     bool // other processes wait in a line: the last holder does not give way to them
+	failures int  // how often it failed to collect all turns
 }
 
 var _ turn = (*plainTurn)(nil)
@@ -76,7 +76,7 @@ func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Ou
 	// If a poll returns what a message should have announced, the subscription is suspect.
 	a.suspect(g)
 	if g.Held && a.queued {
-		a.hold.places[a.at].queue.Served()
+		a.hold.queueEntries[a.at].queue.Served()
 	}
 	return g, out
 }
@@ -105,7 +105,7 @@ const (
 // later, so that a waiting attempt delays others on one key only.
 func (t *plainTurn) awaitFirst() (bool, error) {
 	a := t.a
-	ticket := a.hold.places[a.at].ticket
+	ticket := a.hold.queueEntries[a.at].ticket
 	if state, _ := ticket.State(); state == queue.Turn {
 		return true, nil
 	}
@@ -131,7 +131,7 @@ func (t *plainTurn) awaitFirst() (bool, error) {
 // takeOver waits until a hand-over, which comes with the turn on one key, has passed the turns on the other keys. That
 // always happens.
 func (t *plainTurn) takeOver() {
-	for _, p := range t.a.hold.places {
+	for _, p := range t.a.hold.queueEntries {
 		for state, _ := p.ticket.State(); state != queue.Turn; state, _ = p.ticket.State() {
 			<-t.a.hold.alarm.C()
 		}
@@ -143,7 +143,7 @@ func (t *plainTurn) takeOver() {
 // attempt waits in that queue instead.
 func (t *plainTurn) acquireTurns() (bool, error) {
 	a := t.a
-	for i, p := range a.hold.places {
+	for i, p := range a.hold.queueEntries {
 		if state, _ := p.ticket.State(); state == queue.Turn || p.ticket.TryJoin() {
 			continue
 		}
@@ -170,7 +170,7 @@ func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 	a := t.a
 	a.contend()
 	// The time is random, so that two attempts that block each other do not collide again and again.
-	until := a.hold.session.now().After(clock.Jitter(min(gathering<<min(t.vain, 10), gatheringMax)))
+	until := a.hold.session.now().After(clock.Jitter(min(gathering<<min(t.failures, 10), gatheringMax)))
 	for {
 		if state, err := ticket.State(); state == queue.Turn || state == queue.Failed {
 			return state == queue.Turn, err
@@ -178,7 +178,7 @@ func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 		left := a.hold.session.now().Until(until)
 		if left <= 0 {
 			// It may have received the turn at the last moment, which Quit reports.
-			t.vain++
+			t.failures++
 			return ticket.Quit() == queue.Turn, nil
 		}
 		if err := a.sleep(left); err != nil {
@@ -190,7 +190,7 @@ func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 // releaseTurns gives up the turns on the keys in whose queues the attempt does not wait, so that other local owners can
 // have those keys while it sleeps.
 func (t *plainTurn) releaseTurns() {
-	for i, p := range t.a.hold.places {
+	for i, p := range t.a.hold.queueEntries {
 		if i != t.a.at {
 			p.ticket.Leave()
 		}

@@ -16,8 +16,8 @@ import (
 // standsAt says how h stands in the queues of its keys.
 func (h *asker) standsAt(want ...queue.State) {
 	h.b.t.Helper()
-	states := make([]queue.State, len(h.places))
-	for i, p := range h.places {
+	states := make([]queue.State, len(h.queueEntries))
+	for i, p := range h.queueEntries {
 		states[i], _ = p.ticket.State()
 	}
 	require.Equal(h.b.t, want, states)
@@ -54,7 +54,7 @@ func TestMultiAttempt_WaitForOneKeyLeavesTheTurnsOnOthers(t *testing.T) {
 func TestMultiAttempt_KeepsTurnsOnEarlierKeysForAWhile(t *testing.T) {
 	begin(t, func(b *trial) {
 		holder, h := b.wants("holder", "b"), b.wants("me", "a", "b")
-		require.True(t, holder.places[0].ticket.Join())
+		require.True(t, holder.queueEntries[0].ticket.Join())
 		ended := h.locks(b.t.Context())
 		b.goesOn(ended)
 		h.standsAt(queue.Turn, queue.Waiting)
@@ -64,7 +64,7 @@ func TestMultiAttempt_KeepsTurnsOnEarlierKeysForAWhile(t *testing.T) {
 		time.Sleep(gathering/2 + 1)
 		b.goesOn(ended)
 		h.standsAt(queue.Gone, queue.Waiting) // it stands in the queue of the other instead
-		holder.places[0].ticket.Leave()
+		holder.queueEntries[0].ticket.Leave()
 		b.asks(h)
 		h.standsAt(queue.Turn, queue.Turn)
 		b.granted(h)
@@ -79,12 +79,12 @@ func TestMultiAttempt_DoesNotWaitForAnEarlierKeyWithALaterTurn(t *testing.T) {
 		ended := h.locks(b.t.Context())
 		b.answers(h, answer{grant: protocol.Grant{Key: 1, Holder: "other:1", TTL: time.Second}})
 		holder := b.wants("holder", "a")
-		require.True(t, holder.places[0].ticket.Join())
+		require.True(t, holder.queueEntries[0].ticket.Join())
 		time.Sleep(time.Second + 4*time.Millisecond)
 		b.goesOn(ended)
 		b.sleeps()
 		h.standsAt(queue.Waiting, queue.Gone)
-		holder.places[0].ticket.Leave()
+		holder.queueEntries[0].ticket.Leave()
 		b.granted(h)
 		b.gets(ended, true)
 	})
@@ -95,7 +95,7 @@ func TestMultiAttempt_TryLockWaitsForNoKey(t *testing.T) {
 		t.Run(taken, func(t *testing.T) {
 			begin(t, func(b *trial) {
 				holder, h := b.wants("holder", taken), b.wants("me", "a", "b")
-				require.True(t, holder.places[0].ticket.Join())
+				require.True(t, holder.queueEntries[0].ticket.Join())
 				b.gets(h.tries(), false)
 				b.sleeps()
 				h.nothingLeft()
@@ -107,16 +107,16 @@ func TestMultiAttempt_TryLockWaitsForNoKey(t *testing.T) {
 func TestMultiAttempt_HandOverHasTheTurnOnEachKey(t *testing.T) {
 	begin(t, func(b *trial) {
 		holder, h := b.wants("holder", "a", "b"), b.wants("me", "a", "b")
-		for _, p := range holder.places {
+		for _, p := range holder.queueEntries {
 			require.True(t, p.ticket.Join())
 		}
 		ended := h.locks(b.t.Context())
 		b.goesOn(ended)
-		to := holder.places[0].ticket.Reserve(func(*hold) bool { return true })
+		to := holder.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
 		h.isGiven()
-		require.True(t, holder.places[0].ticket.Grant(to))
+		require.True(t, holder.queueEntries[0].ticket.Grant(to))
 		b.goesOn(ended) // the turn on the other comes after it
-		holder.places[1].ticket.Replace(h.places[1].ticket)
+		holder.queueEntries[1].ticket.Replace(h.queueEntries[1].ticket)
 		b.gets(ended, true)
 		h.standsAt(queue.Turn, queue.Turn)
 	})
@@ -126,14 +126,14 @@ func TestMultiAttempt_HandOverHasTheTurnOnEachKey(t *testing.T) {
 func TestAttempt_GivenTheTurnForOthersAsksALittleLater(t *testing.T) {
 	begin(t, func(b *trial) {
 		holder, h := b.wants("holder", "key"), b.wants("me", "key")
-		require.True(t, holder.places[0].ticket.Join())
-		holder.places[0].ticket.News()
+		require.True(t, holder.queueEntries[0].ticket.Join())
+		holder.queueEntries[0].ticket.News()
 		ctx, stop := context.WithCancel(b.t.Context())
 		defer stop()
 		ended := h.locks(ctx)
 		b.goesOn(ended)
-		q := holder.places[0].queue
-		holder.places[0].ticket.GiveWay(q.Wakes(), 2)
+		q := holder.queueEntries[0].queue
+		holder.queueEntries[0].ticket.GiveWay(q.Wakes(), 2)
 		time.Sleep(pubsubDelay - 1)
 		b.sleeps()
 		require.Equal(t, 2, q.Ahead())

@@ -127,7 +127,7 @@ func (t *readerTurn) await() (bool, error) {
 		// Otherwise a waiter could come between an owner and itself.
 		return writes, err // if its owner writes, it does not wait for others
 	}
-	if t.a.queued || !a.hold.places[0].queue.Taken() {
+	if t.a.queued || !a.hold.queueEntries[0].queue.Taken() {
 		return true, nil
 	}
 	if !t.a.waits {
@@ -143,9 +143,9 @@ func (t *readerTurn) await() (bool, error) {
 func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	// A wake-up of the queue after this line is for the next request, even if it comes before this request is answered.
-	t.mark = a.hold.places[0].queue.Wakes()
+	t.mark = a.hold.queueEntries[0].queue.Wakes()
 	n := a.newName()
-	// mutant: writer-kept-waiting
+	// mutant: writer-cannot-read
 	writes := a.hold.other.field()
 	// The script extends the key, and so the owner's write hold. The other side has to record that before the answer
 	// arrives, which may never happen.
@@ -164,16 +164,16 @@ func (t *readerTurn) rest(d time.Duration) error { return t.standBy(d) }
 func (t *readerTurn) end(granted bool) {
 	if granted {
 		// The lock is open to readers: all waiting readers of this process ask.
-		t.a.hold.places[0].ticket.Open()
+		t.a.hold.queueEntries[0].ticket.Open()
 	} else {
-		t.a.hold.places[0].ticket.Pass()
+		t.a.hold.queueEntries[0].ticket.Pass()
 	}
 }
 
 // standBy waits in the local queue: the first for d, or until there is news since its last request, the
 // others until they may read or leave.
 func (t *readerTurn) standBy(d time.Duration) error {
-	ticket := t.a.hold.places[0].ticket
+	ticket := t.a.hold.queueEntries[0].ticket
 	if state, _ := ticket.State(); state != queue.Turn {
 		if !ticket.Join() {
 			// Its owner now writes: so it need not wait for any other, and asks again at once.

@@ -87,7 +87,7 @@ func TestWait_ThreeHundredCostTheTrafficOfOne(t *testing.T) {
 		const poll = 100 * time.Millisecond
 		const sleep = 2 * poll / 3 // of one in line: see WithSafetyPoll
 		c := LocksOn(t, rdb, WithSafetyPoll(poll))
-		locktest.HeldByStranger(t, direct, key, time.Minute)
+		locktest.HeldByAnother(t, direct, key, time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var waiting sync.WaitGroup
@@ -169,7 +169,7 @@ func TestWait_EndsWithTheWaitTimeout(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		c := LocksOn(t, rdb, WithWaitTimeout(30*time.Millisecond))
 		// A wait that ends before Redis has answered cannot tell.
 		redistest.Eventually(t, "an error that says who was in the way", func() bool {
@@ -179,7 +179,7 @@ func TestWait_EndsWithTheWaitTimeout(t *testing.T) {
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, key)
 			require.GreaterOrEqual(t, time.Since(start), 30*time.Millisecond)
-			return strings.Contains(err.Error(), "stranger:1")
+			return strings.Contains(err.Error(), "another:1")
 		})
 
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -187,7 +187,7 @@ func TestWait_EndsWithTheWaitTimeout(t *testing.T) {
 		err := c.Mutex(key, WithWaitTimeout(time.Hour)).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, ErrTimeout)
-		locktest.RequireOnRedis(t, rdb, key, "stranger:1", 1)
+		locktest.RequireOnRedis(t, rdb, key, "another:1", 1)
 	})
 }
 
@@ -196,7 +196,7 @@ func TestWait_SafetyPollFindsAMissedMessage(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, waiter := redistest.Key(t), locktest.NewActor(t)
 		c := LocksOn(t, rdb, WithSafetyPoll(4*time.Second))
-		locktest.HeldByStranger(t, rdb, key, 0)
+		locktest.HeldByAnother(t, rdb, key, 0)
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
 		time.Sleep(time.Minute + time.Millisecond)
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
@@ -212,7 +212,7 @@ func TestWait_ExpiredLeaseIsNoticedAtOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		c := LocksOn(t, rdb, WithSafetyPoll(time.Hour))
-		locktest.HeldByStranger(t, rdb, key, 200*time.Millisecond)
+		locktest.HeldByAnother(t, rdb, key, 200*time.Millisecond)
 		require.NoError(t, locktest.OutcomeOf(t, waiter.Lock(t.Context(), c.Mutex(key))))
 		waiter.Unlocks(t, c.Mutex(key))
 	})
@@ -240,13 +240,13 @@ func TestWait_MessageDuringATryIsRemembered(t *testing.T) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		c := LocksOn(t, rdb, WithSafetyPoll(time.Hour))
-		locktest.HeldByStranger(t, direct, key, 0)
+		locktest.HeldByAnother(t, direct, key, 0)
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
 		AwaitListening(t, c, key)
 		locktest.AwaitStillness(t, relay)
 		relay.After(locktest.RunsOf(protocol.LinePollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := &holdsOn(c.session, key)[0].places[0].gate.polls
+			q := &holdsOn(c.session, key)[0].queueEntries[0].gate.polls
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), locktest.ChannelOf(key), "0").Err()
@@ -293,7 +293,7 @@ func TestTryLock_NeitherWaitsNorBarges(t *testing.T) {
 		direct, key := b.Client(t), redistest.Key(t)
 		c, waiter, passer := LocksOn(t, rdb, WithSafetyPoll(time.Hour)), locktest.NewActor(t), locktest.NewActor(t)
 		m := c.Mutex(key)
-		locktest.HeldByStranger(t, direct, key, 0)
+		locktest.HeldByAnother(t, direct, key, 0)
 		require.False(t, passer.Tries(t, m))
 		require.Equal(t, 1, relay.Executed(redistest.Scripts), "one round trip")
 		require.Zero(t, relay.Count(redistest.Named("subscribe")))
@@ -302,7 +302,7 @@ func TestTryLock_NeitherWaitsNorBarges(t *testing.T) {
 		waiting := waiter.Lock(t.Context(), m)
 		AwaitListening(t, c, key)
 		locktest.AwaitAsleep(t, relay, key)
-		require.NoError(t, direct.Del(t.Context(), key).Err()) // nobody has told the waiter yet
+		require.NoError(t, direct.Del(t.Context(), key).Err()) // the waiter is not notified yet
 		relay.ResetLog()
 		require.False(t, passer.Tries(t, m), "another goroutine of this process was first")
 		require.Zero(t, relay.Count(redistest.Any))
@@ -356,7 +356,7 @@ func TestWait_ReleaseBetweenAnswerAndSubscriptionIsNotMissed(t *testing.T) {
 		lingering := c.session.hub.Subscribe(locktest.ChannelOf(key), func() { events <- struct{}{} })
 		t.Cleanup(lingering.Close)
 		redistest.Receive(t, events)
-		locktest.HeldByStranger(t, direct, key, 0)
+		locktest.HeldByAnother(t, direct, key, 0)
 		relay.After(locktest.RunsOf(protocol.AcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), locktest.ChannelOf(key), "0").Err()

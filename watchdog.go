@@ -106,7 +106,7 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	if h.phase != held {
 		return 0, false
 	}
-	interval := h.levels.renewInterval(now, h.lease.Acquired())
+	interval := h.locks.renewInterval(now, h.lease.Acquired())
 	if wait, renew = h.lease.Next(now, interval); renew {
 		if h.watchdog.failures > 0 { // not before the next try, nor after the end of the lease
 			wait = min(max(wait, now.Until(h.watchdog.retry)), h.lease.Left(now))
@@ -149,7 +149,7 @@ func (h *hold) renewNow(life context.Context) {
 		h.mu.Unlock()
 		return
 	}
-	t, n, lease := h.target, h.name, h.levels.ttl()
+	t, n, lease := h.target, h.name, h.locks.ttl()
 	e := h.renewOptions()
 	left := h.lease.Left(h.session.now())
 	hooks := *h.hooks()
@@ -202,20 +202,20 @@ func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error
 	}
 	w := &h.watchdog
 	w.failures++
-	w.failure = redisexec.MoreTelling(w.failure, err)
+	w.failure = redisexec.MoreInformative(w.failure, err)
 	hook, event := h.hooks().RenewFailed, h.event(h.session.now().Since(began), err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	if hook == nil {
 		return
 	}
-	told := make(chan struct{})
+	answered := make(chan struct{})
 	h.session.goroutines.Go(func() {
-		defer close(told)
+		defer close(answered)
 		h.session.report("RenewFailed", hook, h.owner, event)
 	})
 	select {
-	case <-told:
+	case <-answered:
 	case <-inTime.Done():
 	}
 }
@@ -223,7 +223,7 @@ func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error
 // renewOptions are the options of one renewal, which lasts until the end of the lease. mu is held.
 func (h *hold) renewOptions() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.now()), h.watchdog.failures
-	e := redisexec.CallOptions{Patience: h.session.patience << min(failures, 10)}.ConfirmedBy(h.levels.replicas().Within(left / 4))
+	e := redisexec.CallOptions{Patience: h.session.patience << min(failures, 10)}.ConfirmedBy(h.locks.replicas().Within(left / 4))
 	e.Patience, e.MaxPatience = max(redisexec.MinPatience, min(e.Patience, left/2)), left/2
 	e.Batchable = failures == 0 && e.Replicas.N == 0
 	return e
@@ -234,7 +234,7 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 	w := &h.watchdog
 	if out.Err == nil {
 		h.answered()
-		h.lease.Prove(out.Sent, lasts, h.levels.ttl())
+		h.lease.Prove(out.Sent, lasts, h.locks.ttl())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		w.failures, w.failure = 0, nil
 		return nil
@@ -243,7 +243,7 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 	if errors.Is(out.Err, errNotRenewed) && w.failure != nil { // cut short by the deadline: the earlier failure is more informative
 		out.Err = fmt.Errorf("%w; earlier error: %w", out.Err, w.failure)
 	}
-	w.failure = redisexec.MoreTelling(w.failure, out.Err)
+	w.failure = redisexec.MoreInformative(w.failure, out.Err)
 	now := h.session.now()
 	// If failures come at once, shrinking pauses would lead to ever more tries before the end of the lease.
 	w.retry = now.After(max(lease.MinRenewInterval, min(clock.Backoff(w.failures), h.lease.Left(now)/4)))
@@ -252,7 +252,7 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 
 // answered records at the gates that Redis answered a command of h: waiters do not ask meanwhile. mu is held.
 func (h *hold) answered() {
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		p.gate.answered()
 	}
 }
@@ -290,9 +290,9 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	switch {
 	case h.watchdog.failure != nil:
 		return fmt.Errorf("%w before it was renewed: %w", errLeaseOver, h.watchdog.failure)
-	case h.levels.renewInterval(now, h.lease.Acquired()) > 0:
+	case h.locks.renewInterval(now, h.lease.Acquired()) > 0:
 		return fmt.Errorf("%w before it was renewed", errLeaseOver)
-	case h.levels.renewed():
+	case h.locks.renewed():
 		return fmt.Errorf("%w: maximum hold time reached (WithMaxHold)", errLeaseOver)
 	default:
 		return fmt.Errorf("%w: renewal is disabled (WithoutRenewal)", errLeaseOver)
@@ -319,7 +319,7 @@ func (h *hold) lose(why error) {
 	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
 	event.Cause = causeOf(why)
 	hooks := h.hooks()
-	for _, p := range h.places {
+	for _, p := range h.queueEntries {
 		p.ticket.Leave()
 	}
 	h.mu.Unlock()

@@ -100,7 +100,7 @@ func TestWatchdog_ContextOfALostHoldEndsBeforeTheKeyIsGone(t *testing.T) {
 		ctx := m.Context(t.Context())
 		redistest.Receive(t, ctx.Done())
 		require.Equal(t, 9900*time.Millisecond, time.Since(locked))
-		// The loss is also told to Redis, in the background: the key may be gone by now,
+		// The loss is also sent to Redis, in the background: the key may be gone by now,
 		// though not because its lease is over.
 		require.Contains(t, []time.Duration{100 * time.Millisecond, -2}, redistest.Receive(t, left))
 		require.ErrorIs(t, m.Unlock(), ErrLost)
@@ -212,7 +212,7 @@ func TestWatchdog_RenewsNothingAfterAFailedLock(t *testing.T) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
 		m := LocksOn(t, rdb, WithRenewInterval(20*time.Millisecond)).Mutex(key)
-		locktest.HeldByStranger(t, direct, key, time.Minute)
+		locktest.HeldByAnother(t, direct, key, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		require.Error(t, m.Lock(ctx))
@@ -292,13 +292,13 @@ func TestHooks_ReportTheLifeOfALock(t *testing.T) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		events, other := &chronicle{}, locktest.NewActor(t)
 		c := LocksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly), WithFencing())
-		stranger := LocksOn(t, rdb).Mutex(key)
-		other.Locks(t, stranger)
+		another := LocksOn(t, rdb).Mutex(key)
+		other.Locks(t, another)
 		me := locktest.NewActor(t)
 		m := c.Mutex(key)
 		locked := me.Lock(t.Context(), m)
 		redistest.Eventually(t, "contention", func() bool { return len(events.Of("contended")) == 1 })
-		other.Unlocks(t, stranger)
+		other.Unlocks(t, another)
 		require.NoError(t, locktest.OutcomeOf(t, locked))
 		redistest.Eventually(t, "renewals", func() bool { return len(events.Of("renewed")) > 1 })
 		s, err := m.State(t.Context())
@@ -468,7 +468,7 @@ func TestWatchdog_RenewalConfirmedByReplicasIsSentAlone(t *testing.T) {
 	defer h.mu.Unlock()
 	require.True(t, h.renewOptions().Batchable)
 	confirmed := settings{replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
-	h.levels.open = append(h.levels.open, level{settings: &confirmed, target: h.target}.from(w.c.session.now()))
+	h.locks.open = append(h.locks.open, openLock{settings: &confirmed, target: h.target}.from(w.c.session.now()))
 	require.False(t, h.renewOptions().Batchable)
 }
 
@@ -503,10 +503,10 @@ func TestWatchdog_AnsweredRenewalEndsAnOutage(t *testing.T) {
 			},
 		} {
 			locktest.RequireLocked(t, m)
-			g := holdOf(m).places[0].gate
+			g := holdOf(m).queueEntries[0].gate
 			g.asks(c.session.now())
 			answered()
-			_, out := g.learned()
+			_, out := g.lastKnown()
 			require.Zero(t, out, name)
 			locktest.RequireUnlocked(t, m)
 		}

@@ -101,15 +101,15 @@ func (c *cell) open(n int, lease time.Duration) (team, error) {
 	return t, err
 }
 
-// looped is what a team did in one run.
+// looped has the results of a team in one run.
 type looped struct {
 	answers []answer
 	start   time.Time
 	server  time.Duration // processor time of Redis
 }
 
-// costs are the processor times of the clients and of Redis for each pair. They say what
-// a busy machine can get done, and are steadier than the time that passes.
+// costs returns the processor times of the clients and of Redis for each pair. They limit what a busy machine can do, and vary
+// less than the elapsed time.
 func (l *looped) costs(f figures) figures {
 	client := time.Duration(0)
 	for _, a := range l.answers {
@@ -139,7 +139,7 @@ func (l *looped) spans() [][]span {
 	return all
 }
 
-// pairs returns how often a lock was taken and given back.
+// pairs returns how often a lock was acquired and released.
 func (l *looped) pairs() int {
 	n := 0
 	for _, a := range l.answers {
@@ -198,7 +198,7 @@ func (c *cell) loop(ctx context.Context, o order) (*looped, error) {
 	return &looped{answers: answers, start: o.Start, server: spent - busy}, errors.Join(err1, err2)
 }
 
-// soon is when an order that is given now can be begun by all workers at once.
+// soon returns a time at which all workers can begin an order that is sent now.
 func soon() time.Time { return time.Now().Add(30 * time.Millisecond) }
 
 func fileRune(r rune) rune {

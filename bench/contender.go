@@ -21,7 +21,7 @@ type contender struct {
 // setup says how a client is to be made.
 type setup struct {
 	Addr string
-	// Addrs are those of independent servers, for locks that a majority of them decides about.
+	// Addrs are the addresses of independent servers, for locks on a majority of them.
 	Addrs []string
 	// Lease, if not 0, is the time to live of locks, renewed after every third of it. By
 	// default it is the library's.
@@ -39,7 +39,7 @@ type client interface {
 type mutex interface {
 	// Lock waits until it holds the lock, or ctx is done.
 	Lock(ctx context.Context) error
-	// Unlock gives it back. A lock that was lost meanwhile is an error.
+	// Unlock releases it. If the lock was lost meanwhile, it returns an error.
 	Unlock() error
 }
 
@@ -67,18 +67,18 @@ func readSide(m mutex) (side mutex, shared bool) {
 
 // Names of contenders that ratios refer to.
 const (
-	relockName = "relock"
-	apartName  = "relock unpipelined"
-	fairName   = "relock fair"
-	rwName     = "relock rw"
-	quorumName = "relock quorum"
-	plainFloor = "floor"
-	pipeFloor  = "pipelined floor"
-	toldFloor  = "message"
+	relockName    = "relock"
+	apartName     = "relock unpipelined"
+	fairName      = "relock fair"
+	rwName        = "relock rw"
+	quorumName    = "relock quorum"
+	plainFloor    = "floor"
+	pipeFloor     = "pipelined floor"
+	notifiedFloor = "message"
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, apartName, fairName, rwName, quorumName, plainFloor, pipeFloor, toldFloor}
+var ours = []string{relockName, apartName, fairName, rwName, quorumName, plainFloor, pipeFloor, notifiedFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
@@ -93,7 +93,7 @@ var contenders = []contender{
 	{name: "rueidislock", open: openRueidislock,
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
 	{name: "redsync", open: openRedsync(),
-		legend: "defaults on a go-redis pool: expiry 8 s, retry after 50 to 250 ms; called again after 32 tries in vain; it does not renew"},
+		legend: "defaults on a go-redis pool: expiry 8 s, retry after 50 to 250 ms; called again after 32 failed tries; it does not renew"},
 	{name: "redsync 2ms", open: openRedsync(redsyncFast),
 		legend: "the same `WithRetryDelay(2ms)`"},
 	{name: quorumName, open: openQuorum,
@@ -103,12 +103,12 @@ var contenders = []contender{
 	{name: "rueidislock quorum", open: openRueidislockQuorum,
 		legend: "`KeyMajority: 2`, `NoLoopTracking: true`, `TryNextAfter: 1s`: three keys on the first server alone, because it cannot vote on servers that are no Cluster"},
 	{name: "redislock", open: openRedislock,
-		legend: "`LinearBackoff(2ms)`, TTL 30 s; called again after 30 s in vain; it does not renew"},
+		legend: "`LinearBackoff(2ms)`, TTL 30 s; called again after 30 s without success; it does not renew"},
 	{name: plainFloor, open: openFloor,
 		legend: "no library: one EVALSHA that sets a hash field and its expiry, one that deletes and publishes; a plain go-redis client; waits for the message"},
 	{name: pipeFloor, open: openPipelinedFloor,
 		legend: "the same scripts through go-redis' auto-pipelining, full duplex"},
-	{name: toldFloor, open: openMessage,
+	{name: notifiedFloor, open: openMessage,
 		legend: "no lock: the floor's release, and the waiter takes its message for the lock"},
 }
 
@@ -123,10 +123,9 @@ func contenderNamed(name string) (contender, error) {
 	return contender{}, fmt.Errorf("no contender is called %q; there are %s", name, strings.Join(names, "; "))
 }
 
-// goRedis is the client that every contender built on go-redis gets: its defaults, and
-// commands that are counted.
+// goRedis returns the client for every contender that uses go-redis, with the default options, and a count of the commands.
 func goRedis(addr string) *redis.Client {
-	o := &redis.Options{Addr: addr, DialTimeout: 5 * time.Second} // the default, which NewDialer has to be told
+	o := &redis.Options{Addr: addr, DialTimeout: 5 * time.Second} // the default, which NewDialer needs explicitly
 	dial := redis.NewDialer(o)
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return counted(dial(ctx, network, addr))

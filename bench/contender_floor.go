@@ -9,9 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floor is what any reentrant lock with a message on release has to pay: a round trip
-// to take it and one to give it back, each a script that does no more than it has to. It
-// is no lock library: it renews nothing, survives no lost reply, and every waiter races.
+// The floor is the least cost of any reentrant lock with a message on release: one round trip to acquire, and one to release, each
+// with a minimal script. It is no lock library: it renews nothing, survives no lost reply, and all waiters race.
 var (
 	floorAcquire = redis.NewScript(`
 if redis.call('exists', KEYS[1]) == 1 then return 0 end
@@ -161,8 +160,7 @@ func (m *floorMutex) wait(ctx context.Context) error {
 	return err
 }
 
-// message is what any wake-up by a message has to pay: who waits takes the message for the
-// lock, and leaves no trace of it on Redis.
+// message is the least cost of a wake-up by a message: the waiter counts the message as the lock, and writes nothing to Redis.
 type message struct{ *floor }
 
 func openMessage(s setup) (client, error) {
@@ -179,12 +177,12 @@ func (f message) mutex(name string) mutex {
 
 type messageMutex struct {
 	*floorMutex
-	told bool // this hold is a message
+	notified bool // this hold is a message
 }
 
 func (m *messageMutex) Lock(ctx context.Context) error {
 	free, err := m.run(ctx, floorAcquire, m.keys, m.field, floorLease)
-	m.told = !free
+	m.notified = !free
 	if free || err != nil {
 		return m.counted(1, free, err)
 	}
@@ -197,7 +195,7 @@ func (m *messageMutex) Lock(ctx context.Context) error {
 }
 
 func (m *messageMutex) Unlock() error {
-	if m.told {
+	if m.notified {
 		return nil
 	}
 	return m.floorMutex.Unlock()

@@ -57,8 +57,7 @@ func (c *redsyncClient) close() (err error) {
 
 type redsyncMutex struct{ m *redsync.Mutex }
 
-// Lock calls again, as the documentation says one may, after all tries were in vain
-// because another owner had the lock.
+// Lock calls again, as the documentation allows, after all tries failed because another owner had the lock.
 func (r redsyncMutex) Lock(ctx context.Context) error {
 	for {
 		err := r.m.LockContext(ctx)

@@ -150,8 +150,7 @@ func request() (context.Context, context.CancelFunc) {
 	return ctx, func() { timeout(); gone() }
 }
 
-// shared is the loop of a goroutine that shares its lock with others, so that there is
-// something to tell.
+// shared is the loop of a goroutine that shares its lock with others. It records each hold.
 func (l *loop) shared(ctx context.Context, i int, m mutex) error {
 	reader, together := readSide(m)
 	random := rand.New(rand.NewPCG(uint64(i), 0))
@@ -181,7 +180,7 @@ func (l *loop) shared(ctx context.Context, i int, m mutex) error {
 	return nil
 }
 
-// waiters are goroutines that wait for a lock until they are told to stop.
+// waiters are goroutines that wait for a lock until they are stopped.
 type waiters struct {
 	cancel context.CancelFunc
 	errs   chan error
@@ -203,7 +202,7 @@ func startWaiters(c client, name string, n int) *waiters {
 			case err == nil:
 				err = fmt.Errorf("two holders: a waiter got %q while it was held", name)
 			case ctx.Err() != nil:
-				err = nil // it was told to stop
+				err = nil // it was stopped
 			}
 			w.errs <- err
 		}()
@@ -212,7 +211,7 @@ func startWaiters(c client, name string, n int) *waiters {
 	return w
 }
 
-// stop ends the waiters, all of which have to be still waiting.
+// stop ends the waiters, which must all still wait.
 func (w *waiters) stop() error {
 	w.cancel()
 	late := time.NewTimer(grace)

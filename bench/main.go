@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// config is what the command line says.
+// config has the values of the command line.
 type config struct {
 	scenarios  []*scenario
 	contenders []string // empty: all

@@ -74,8 +74,7 @@ func measureReaders(ctx context.Context, c *cell) (figures, error) {
 	return l.costs(figures{"ops": l.ops()}), nil
 }
 
-// keptFor is how long goroutines that read and write keep the lock: so long that those who
-// read do it at the same time.
+// keptFor is how long goroutines that read and write hold the lock: so long that readers overlap.
 const keptFor = 200 * time.Microsecond
 
 // measureReadWrite measures how goroutines share a lock that they take to read so often,
@@ -105,13 +104,12 @@ func measureReadWrite(share float64) measurement {
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// idleGap is how long a waiter has been waiting when the lock is given back: long enough
-// for processors and connections to have gone to sleep. The holder knows before when to give it
-// back, so that neither this process nor the delivery of an order runs beside what is measured.
+// idleGap is how long a waiter has waited when the lock is released: long enough for processors and connections to be idle. The
+// holder gets the time of the release in advance, so that neither this process nor the delivery of an order runs during the
+// measurement.
 const idleGap = 30 * time.Millisecond
 
-// measureWake measures how long a lock that is given back by one process takes to arrive
-// at another one.
+// measureWake measures the time from the release of a lock by one process until another process has it.
 func measureWake(ctx context.Context, c *cell) (figures, error) {
 	t, err := c.open(2, 0)
 	defer t.stop()
@@ -155,7 +153,7 @@ func wakeOnce(holder, waiter *process, name string) (time.Duration, error) {
 // settling is what waiters are given to get from the start of waiting to waiting.
 const settling = time.Second
 
-// measureIdle measures what waiters that wait in vain cost Redis.
+// measureIdle measures the cost of waiters for Redis while nothing happens.
 func measureIdle(ctx context.Context, c *cell) (figures, error) {
 	t, err := c.open(2, 0)
 	defer t.stop()
@@ -205,7 +203,7 @@ func measureHold(ctx context.Context, c *cell) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	empty, err := t[0].call(order{Verb: tellUsage})
+	empty, err := t[0].call(order{Verb: reportUsage})
 	if err == nil {
 		_, err = t[0].call(order{Verb: holdMany, Name: c.name, Locks: c.load.goroutines})
 	}
@@ -214,9 +212,9 @@ func measureHold(ctx context.Context, c *cell) (figures, error) {
 		return nil, err
 	}
 	began, seen := time.Now(), m.seen()
-	first, err1 := t[0].call(order{Verb: tellUsage})
+	first, err1 := t[0].call(order{Verb: reportUsage})
 	time.Sleep(window)
-	last, err2 := t[0].call(order{Verb: tellUsage})
+	last, err2 := t[0].call(order{Verb: reportUsage})
 	took, renewals := time.Since(began), m.seen()-seen
 	longest, locks := m.stop()
 	_, err3 := t[0].call(order{Verb: dropAll})

@@ -130,7 +130,7 @@ func (t team) each(make func(i int) order) ([]answer, error) {
 
 // sent returns how many commands all of them have sent so far.
 func (t team) sent() (int64, error) {
-	answers, err := t.each(func(int) order { return order{Verb: tellUsage} })
+	answers, err := t.each(func(int) order { return order{Verb: reportUsage} })
 	n := int64(0)
 	for _, a := range answers {
 		n += a.Usage.Sent

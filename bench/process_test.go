@@ -37,7 +37,7 @@ func TestWorker_ReportsArrive(t *testing.T) {
 	p := startTestProcess(t)
 	_, err := p.call(order{Verb: openClient, Contender: "nobody"})
 	require.ErrorContains(t, err, `no contender is called "nobody"`)
-	a, err := p.call(order{Verb: tellUsage})
+	a, err := p.call(order{Verb: reportUsage})
 	require.NoError(t, err, "it goes on after that")
 	require.Positive(t, a.Usage.Memory)
 	require.Positive(t, a.Usage.Goroutines)

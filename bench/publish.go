@@ -23,7 +23,7 @@ import (
 var (
 	publishedScenarios = []string{"seq", "par", "contended", "processes", "fleet", "queue", "read-mostly", "write-mostly", "wake", "idle", "hold",
 		"slow-seq", "slow-par", "slow-contended", "quorum-seq", "quorum"}
-	publishedContenders = []string{relockName, fairName, rwName, "rueidislock", "redsync", "redsync 2ms", "redislock", plainFloor, toldFloor,
+	publishedContenders = []string{relockName, fairName, rwName, "rueidislock", "redsync", "redsync 2ms", "redislock", plainFloor, notifiedFloor,
 		quorumName, "redsync quorum", "rueidislock quorum"}
 
 	// publishedLoads are some of those of a scenario; of the others all are published.
@@ -55,13 +55,13 @@ func growthLoads() []string {
 	return labels
 }
 
-// measures says whether a load of a scenario is measured.
+// measures reports whether a load of a scenario is measured.
 func (c config) measures(s *scenario, l load) bool {
 	some, chosen := publishedLoads[s.name]
 	return c.publish == "" || !chosen || slices.Contains(some, l.label)
 }
 
-// takesPart says whether a contender is measured in a scenario.
+// takesPart reports whether a contender is measured in a scenario.
 func (c config) takesPart(s *scenario, name string) bool {
 	some, chosen := publishedParts[s.name]
 	return (len(c.contenders) == 0 || slices.Contains(c.contenders, name)) && (c.publish == "" || !chosen || slices.Contains(some, name))

@@ -177,7 +177,7 @@ var scenarios = []*scenario{
 	{name: "write-mostly", title: "One name that is kept for 0.2 ms, read by 20 of 100", loads: crowd, contenders: sides,
 		measure: measureReadWrite(0.20), columns: sidesColumns, base: relockName, higher: true},
 	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock, in another process",
-		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: append(slices.Clone(everyone), plainFloor, toldFloor),
+		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: append(slices.Clone(everyone), plainFloor, notifiedFloor),
 		measure: measureWake, base: relockName,
 		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "wake-ups", digits(0)}}},
 	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: libraries,

@@ -22,7 +22,7 @@ type target struct {
 // value is what was measured of one of ours under a load.
 type value func(r *report, s *scenario, load, who string) (float64, bool)
 
-// against divides the main figure by that of a named contender.
+// against divides the main figure by the figure of a named contender.
 func against(base string) value {
 	return func(r *report, s *scenario, load, who string) (float64, bool) {
 		f, ok := r.ratio(s.name, load, who, base, s.columns[0].key)
@@ -30,7 +30,7 @@ func against(base string) value {
 	}
 }
 
-// againstBest divides the main figure by that of the best library.
+// againstBest divides the main figure by the figure of the best library.
 func againstBest(r *report, s *scenario, load, who string) (float64, bool) {
 	best, ok := r.bestRival(s, load)
 	if !ok {
@@ -47,7 +47,7 @@ func its(figure string) value {
 	}
 }
 
-// targets are those that some runs miss. docs/testing.md has the others.
+// targets are the targets that some runs miss. docs/testing.md has the others.
 var targets = []target{
 	{scenario: "seq", text: "time ÷ fastest library", limit: 1, digits: 2, value: againstBest},
 	{scenario: "par", load: "64 goroutines", text: "rate ÷ floor", limit: 2, atLeast: true, digits: 2, value: against(plainFloor)},

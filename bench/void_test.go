@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake is a contender in memory: a lock that works, but for what it is told to do wrong.
+// fake is a contender in memory: a lock that works, except for the faults that it is configured with.
 type fake struct {
 	letsIn  bool // everybody
 	fails   error

@@ -15,7 +15,7 @@ const workerEnv = "RELOCK_BENCH_WORKER"
 
 func isWorker() bool { return os.Getenv(workerEnv) != "" }
 
-// order is what a worker is told to do. It does one at a time.
+// order is a request to a worker, which performs one at a time.
 type order struct {
 	Verb verb
 
@@ -30,7 +30,7 @@ type order struct {
 	Nested     bool          // runLoop: inside a lock that is held
 	Request    bool          // runLoop: each lock with the context of a request of its own
 	Reads      float64       // runLoop: the share of locks that are taken to read
-	Keep       time.Duration // runLoop: how long each is kept, at least
+	Keep       time.Duration // runLoop: the least duration of each hold
 	Start      time.Time     // runLoop
 	Duration   time.Duration // runLoop
 	Profiles   string        // runLoop: where to write profiles, "" for none
@@ -46,16 +46,16 @@ const (
 	openClient   verb = iota + 1
 	runLoop           // locks and unlocks in a loop
 	lockOne           // answered when it is held
-	unlockOne         // gives that back
+	unlockOne         // releases it
 	startWaiting      // has goroutines wait for a lock that is held
 	stopWaiting       // ends those
 	holdMany          // takes many locks, to keep them
-	dropAll           // gives them back
-	tellUsage         // of the whole process
+	dropAll           // releases them
+	reportUsage       // of the whole process
 	closeClient
 )
 
-// answer is what a worker has to say of an order.
+// answer is the result of an order.
 type answer struct {
 	Err   string // the cell is void
 	At    int64  // lockOne: when it was held; unlockOne: when it was called; in ns since 1970
@@ -127,7 +127,7 @@ func (w *worker) do(o order) (answer, error) {
 		return answer{}, w.hold(ctx, o.Name, o.Locks)
 	case dropAll:
 		return answer{}, w.drop()
-	case tellUsage:
+	case reportUsage:
 		return answer{Usage: measureResources()}, nil
 	case closeClient:
 		return answer{}, w.client.close()
@@ -249,7 +249,7 @@ func (w *worker) hold(ctx context.Context, name string, n int) error {
 	return nil
 }
 
-// drop gives them back, which must succeed: none was lost.
+// drop releases them, which must succeed, because none was lost.
 func (w *worker) drop() error {
 	var errs []error
 	for _, m := range w.held {

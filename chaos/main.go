@@ -1,5 +1,5 @@
-// Command chaos tests the lock library on real servers, with real client processes, under every fault
-// that can be injected, and checks the history of what the clients did and saw.
+// Command chaos tests the lock library on real servers, with real client processes, under many faults, and checks the history
+// of the clients.
 //
 // This package is the program: its flags (main.go), its output (table.go), and the runs of broken
 // libraries (mutants.go). Package internal/scenario contains the scenarios, internal/stage plays them,
@@ -81,7 +81,7 @@ func run() int {
 	return playAll(ctx, chosen, *duration, *seed, log)
 }
 
-// playAll plays the scenarios and prints what became of them; to log, what is done when.
+// playAll plays the scenarios, and prints their results.
 func playAll(ctx context.Context, chosen []*scenario.Scenario, duration time.Duration, seed uint64, log io.Writer) int {
 	fmt.Printf("seed %d, %v of faults for each scenario\n\n", seed, duration)
 	s, err := stage.New(seed, log)
@@ -122,7 +122,7 @@ func freshSeed() uint64 {
 	return uint64(binary.NativeEndian.Uint32(b[:])) + 1
 }
 
-// silent keeps go-redis from reporting every connection that a fault breaks.
+// silent keeps go-redis from logging every connection that a fault breaks.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}

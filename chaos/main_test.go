@@ -19,7 +19,7 @@ func TestList_HasEveryScenario(t *testing.T) {
 	for _, s := range scenario.All() {
 		require.Contains(t, out.String(), fmt.Sprintf("%3d  %s ", s.Number, s.Name))
 	}
-	require.Contains(t, out.String(), " 11  subscribers-deaf       subscribed connections stay open and hear nothing: waiters are served within a poll (cluster, sentinel, standalone)\n")
+	require.Contains(t, out.String(), " 11  subscribers-silent     subscribed connections stay open and receive nothing: waiters are served within a poll (cluster, sentinel, standalone)\n")
 	require.Contains(t, out.String(), " (any)\n")
 }
 
@@ -29,7 +29,7 @@ func TestSeed_FreshOneIsNotZero(t *testing.T) {
 	}
 }
 
-func TestTable_CountsViolationsAndSaysHowToRepeatThem(t *testing.T) {
+func TestTable_CountsViolationsAndHasTheCommandToRepeatThem(t *testing.T) {
 	first := scenario.All()[0]
 	res := &stage.Result{Hits: 3, Histories: []string{"file.jsonl"}, Report: check.Report{
 		Operations: 1235, Holds: 567, Violations: []check.Violation{

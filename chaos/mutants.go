@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// mutantDuration is how long a scenario takes that must catch a mutant.
+	// mutantDuration is the duration of a scenario that must catch a mutant.
 	mutantDuration = 10 * time.Second
-	// mutantSeeds is how many times each is tried.
+	// mutantSeeds is how often each scenario is tried.
 	mutantSeeds = 8
 )
 
@@ -26,8 +26,8 @@ const (
 type hunt struct {
 	out     io.Writer
 	builder *mutant.Builder
-	whole   string          // the program with the library as it is
-	sound   map[take]string // what that did wrong; "" if it passed
+	whole   string          // the program with the unchanged library
+	sound   map[take]string // its violations, by run; "" if it passed
 }
 
 // take is one run of a scenario.
@@ -38,9 +38,8 @@ type take struct {
 
 func (t take) String() string { return fmt.Sprintf("%s, seed %d", t.scenario, t.seed) }
 
-// runMutants builds every mutant of the library, or those named, runs the scenarios that
-// must catch it, and reports whether all of them were caught. A catch counts only if the
-// library as it is passes the same scenario with the same seed.
+// runMutants builds every mutant of the library, or the named ones, runs the scenarios that must catch it, and reports whether
+// all mutants were caught. A catch counts only if the unchanged library passes the same scenario with the same seed.
 func runMutants(ctx context.Context, out io.Writer, names []string) bool {
 	chosen, err := mutant.Choose(names)
 	if err != nil {
@@ -94,7 +93,7 @@ func (h *hunt) hunt(ctx context.Context, m *mutant.Mutant) bool {
 			t := take{scenario, seed}
 			by, err := h.play(ctx, program, t)
 			if err != nil {
-				why = err.Error() // that is no catch
+				why = err.Error() // an error of the run is no catch
 			}
 			if by == "" {
 				continue
@@ -115,7 +114,7 @@ func (h *hunt) row(m *mutant.Mutant, in, by string) {
 	fmt.Fprintf(h.out, "| %-30s | %-32s | %-30s |\n", m.Name, in, by)
 }
 
-// passes returns "" if the library as it is passes, and otherwise why not.
+// passes returns "" if the unchanged library passes, and otherwise the violations.
 func (h *hunt) passes(ctx context.Context, t take) string {
 	if flaw, known := h.sound[t]; known {
 		return flaw
@@ -128,11 +127,10 @@ func (h *hunt) passes(ctx context.Context, t take) string {
 	return by
 }
 
-// breach is a line that tells of a violation.
+// breach matches a line that reports a violation.
 var breach = regexp.MustCompile(`(?m)^(I[1-7]|porcupine|resource|scenario) `)
 
-// play plays a scenario with a program, and returns what was violated, "" if nothing was.
-// An error means that the run itself went wrong.
+// play plays a scenario with a program, and returns the violated invariants, or "". An error means that the run itself failed.
 func (h *hunt) play(ctx context.Context, program string, t take) (by string, err error) {
 	cmd := exec.CommandContext(ctx, program, "-scenario", t.scenario, "-duration", mutantDuration.String(), "-seed", fmt.Sprint(t.seed))
 	cmd.Env = append(os.Environ(), "TMPDIR="+h.builder.Dir) // the histories of a mutant are not kept

@@ -19,13 +19,13 @@ func list(out io.Writer) {
 	}
 }
 
-// table prints what became of the scenarios, one line each, as they end.
+// table prints the results of the scenarios, one line each, as they end.
 type table struct {
 	out  io.Writer
 	rows []row
 }
 
-// row is a scenario and what became of it.
+// row is a scenario and its result.
 type row struct {
 	scenario *scenario.Scenario
 	*stage.Result
@@ -65,8 +65,7 @@ func (t *table) missing(sc *scenario.Scenario, why error) {
 	fmt.Fprintf(t.out, "| %3d | %-22s | not played: %v\n", sc.Number, sc.Name, why)
 }
 
-// byInvariant counts violations. One of an invariant that has no column counts as one of the
-// scenario's own promise.
+// byInvariant counts violations. A violation of an invariant without a column counts for the scenario's own promise.
 func byInvariant(violations []check.Violation) map[string]int {
 	counts := map[string]int{}
 	for _, i := range invariants {
@@ -82,7 +81,7 @@ func byInvariant(violations []check.Violation) map[string]int {
 	return counts
 }
 
-// finish prints the violations, and how to see them again.
+// finish prints the violations, and the commands that repeat them.
 func (t *table) finish(seed uint64) {
 	for _, r := range t.rows {
 		if len(r.Violations) == 0 {

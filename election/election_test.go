@@ -35,7 +35,7 @@ func begin(ctx context.Context, m *relock.Mutex, lead func(context.Context, int6
 	return result
 }
 
-// A job leads until its context ends, and tells of its terms.
+// A job leads until its context ends, and reports its terms.
 type job struct{ terms chan term }
 
 type term struct {
@@ -126,7 +126,7 @@ func TestElection_LeadsAgainAfterALossWithAHigherToken(t *testing.T) {
 	})
 }
 
-// What lead returned about a term that was lost is told, but does not end Run: it may be for the loss.
+// The error of lead about a lost term is reported, but does not end Run: the loss may be its cause.
 func TestElection_ErrorOfLeadAfterALossIsASetback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)

@@ -146,7 +146,7 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 }
 
 // unwrap gives cmd the reply of the script, which comes in a list. The client itself fails with redis.Nil at times, as
-// when Sentinel does not know the master. Without the list that could not be told from a script that was run and
+// when Sentinel does not know the master. Without the list that would look like a script that was run and
 // returned nothing.
 func unwrap(cmd *redis.Cmd) {
 	list, _ := cmd.Val().([]any)

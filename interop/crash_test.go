@@ -17,7 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Of a process that has crashed nothing is left to tell of its end: the lease has to run out.
+// A crashed process does not report its end: the lease has to end.
 const (
 	crashTTL = 2 * time.Second
 	overhead = 3 * time.Second // of noticing, on a loaded machine; what would not notice takes longer by far

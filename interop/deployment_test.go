@@ -162,10 +162,10 @@ func (d *deployment) listening(t *testing.T, rdb redis.UniversalClient, channel 
 	var mu sync.Mutex
 	var n int64
 	add := func(ctx context.Context, rdb *redis.Client) error {
-		heard, err := count(ctx, rdb)
+		messages, err := count(ctx, rdb)
 		mu.Lock()
 		defer mu.Unlock()
-		n += heard[channel]
+		n += messages[channel]
 		return err
 	}
 	var err error

@@ -29,7 +29,7 @@ func (r reader) TryLock(ctx context.Context) (bool, error)   { return r.TryRLock
 func (r reader) Unlock() error                               { return r.RUnlock() }
 func (r reader) Context(ctx context.Context) context.Context { return r.RContext(ctx) }
 
-// An actor is a goroutine that does what it is told: an owner of its own.
+// An actor is a goroutine that runs functions on request: an owner of its own.
 type actor struct{ jobs chan func() }
 
 func newActor(t *testing.T) *actor {

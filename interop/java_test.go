@@ -61,7 +61,7 @@ func lockOf(kind string, locks ...javaLock) javaLock {
 	return all
 }
 
-// A javaThread is a thread in a Java process that does what it is told, one after the other.
+// A javaThread is a thread in a Java process that executes requests, one after the other.
 type javaThread struct {
 	peer *peer
 	name string

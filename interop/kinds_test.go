@@ -11,9 +11,9 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Redisson's fair lock tells a release to the waiter whose turn it is, on a channel of that
-// waiter's own; its spin lock tells nobody. So a Mutex of the name hears of neither: exclusion
-// holds, and waiting ends by polling. A Mutex tells the fair lock's waiter as that lock does.
+// Redisson's fair lock notifies only the first waiter of a release, on a channel of that
+// waiter's own; its spin lock sends no message. So a Mutex of the name is notified by neither: exclusion
+// holds, and waiting ends by polling. A Mutex notifies the fair lock's waiter as that lock does.
 
 func TestJavaFair_ExcludesAMutex(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestJavaFair_ExcludesAMutex(t *testing.T) {
 	})
 }
 
-// Each of them tells the next: Java's unlock the thread that is first in the queue, and Go's, too.
+// Each of them notifies the next: Java's unlock the thread that is first in the queue, and Go's, too.
 func TestJavaFair_UnlockInGoWakesThreadsInOrder(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {

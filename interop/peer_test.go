@@ -63,7 +63,7 @@ func (a answer) err() error {
 	return fmt.Errorf("java: %s", a.Error)
 }
 
-// A peer is a Java process that does what it is told.
+// A peer is a Java process that executes requests.
 type peer struct {
 	process *exec.Cmd
 	input   io.WriteCloser

@@ -115,7 +115,7 @@ func TestReadWrite_WriterThatReadsOnAdmitsReadersOfTheOtherLanguage(t *testing.T
 		g.unlocks(t, p.ro)
 		thread.unlocks(t, p.read)
 
-		// Java tells nobody: Go looks by itself.
+		// Java sends no message: Go polls.
 		thread.locks(t, p.write)
 		thread.locks(t, p.read)
 		coming := g.waits(t, p.ro)

@@ -138,7 +138,7 @@ func (c *contention) contend(i int) {
 	}
 }
 
-// hold locks once, and tells by entered when it has the lock. It reports whether it was the
+// hold locks once, and calls entered when it has the lock. It reports whether it was the
 // side that writes.
 func (c *contention) hold(turn int, entered func()) (writes int, err error) {
 	ctx := context.Background()

@@ -1,36 +1,36 @@
-/* Batches: holds that follow one another in one process under one lease, of which Redis is told afterwards.
+/* Batches: holds that follow one another in one process under one lease. Their names are written to Redis afterwards.
  *
- * Modelled: one process with OWNERS owners, and another owner that is anywhere else. An Unlock lets the next owner
- * enter at once, under the deadline that was proven; renames tell Redis, one at a time, for all that have ended;
- * the last holder sends the release. A rename in doubt is sent again until it is answered or its batch is over.
- * Copies that were not answered stay in the network for ever, and are executed at any time, any number of times.
- * With -DFORCE the key may be deleted: then a valid hold may be without a lock, by purpose. Its Unlock says so, unless
- * a late copy of its acquisition has made the key again.
+ * Modelled: one process with OWNERS owners, and another owner anywhere else. An Unlock lets the next owner enter at once,
+ * under the proven deadline. Renames, one at a time, write the current name for all holds that have ended. The last holder
+ * sends the release. A rename whose outcome is unknown is sent again until it is answered or its batch has ended. Copies
+ * without an answer stay in the network for ever, and are executed at any time, any number of times.
+ * With -DFORCE the key may be deleted. Then a valid hold may be without a lock, on purpose, and its Unlock reports that,
+ * unless a delayed copy of its acquisition has created the key again.
  *
  * Left out, and why that is sound:
- *   - The other owner's commands, the queue, re-entries, and identities without end: see name.pml.
- *   - Hand-overs by Redis, which name.pml has: of them it is enough that no one enters meanwhile, as for a release.
- *   - The number of holds in a turn: any number, so each limit is covered.
- *   - A second undo while one is under way is sent without order. It concerns other names.
+ *   - The other owner's commands, the local queue, re-entries, and more identities: see name.pml.
+ *   - Hand-overs by Redis, which name.pml has. Here it matters only that no owner enters meanwhile, as for a release.
+ *   - The number of holds in a turn. The model allows any number, so each limit is covered.
+ *   - The order of undos. A second undo during another one concerns other names.
  *
  * gate:
  * gate: -DFORCE -DLIVES=1 -DONLY=unlock_nil
  * hand: -DFORCE -DONLY=unlock_nil
  * hand: -DOWNERS=3
  * hand: -DLIVES=3
- * off: NO_RETIRE exclusion: a name is used again though a rename to it, or from it, is in doubt
- * off: HEARD_FIRST known_loss: who waits in a batch hears that it is over before its names are retired
- * off: ENTERS_DURING_RELEASE exclusion: an owner follows while the release is under way
- * off: FRESH_LEASE exclusion: a hold that follows begins with a lease of its own, not with what is left
- * off: RENEWS_UNKNOWN no_false_loss: a renewal does not wait until Redis knows the name of the hold
- * off: RENAME_CREATES stays_undone: a rename that finds neither name makes the lock
- * off: RENAME_SHORTENS exclusion: a rename sets the lease, though the owner's is the shorter one
- * off: UNDO_REVERSED stays_undone: the new name of a rename in doubt is undone before the old one
- * off: OLD_ANSWER unlock_nil -DFORCE: an Unlock takes the answer to a rename that was sent before its hold had ended
+ * off: NO_RETIRE exclusion: a name is used again although the outcome of a rename to it, or from it, is unknown
+ * off: NOTIFIED_FIRST known_loss: the waiters in a batch are notified of its end before its names are retired
+ * off: ENTERS_DURING_RELEASE exclusion: an owner enters while the release is in flight
+ * off: FRESH_LEASE exclusion: a hold that follows begins with a lease of its own, not with the rest of the proven lease
+ * off: RENEWS_UNKNOWN no_false_loss: a renewal does not wait until Redis has the name of the hold
+ * off: RENAME_CREATES stays_undone: a rename that finds neither name creates the lock
+ * off: RENAME_SHORTENS exclusion: a rename sets the lease, even if the owner's is shorter
+ * off: UNDO_REVERSED stays_undone: if the outcome of a rename is unknown, its new name is undone before the old one
+ * off: OLD_ANSWER unlock_nil -DFORCE: an Unlock uses the answer to a rename that was sent before its hold ended
  */
 #include "common.pml"
 
-mtype = { idle, asking, held, ending, told }           /* phases of an owner; told: its Unlock waits for an answer */
+mtype = { idle, asking, held, ending, unlocking }           /* phases of an owner; unlocking: its Unlock waits for an answer */
 mtype = { none, acquire, renew, rename, release }      /* commands */
 mtype = { silent, yes, no }
 mtype = { exclusion, known_loss, unlock_nil, no_false_loss, stays_undone }
@@ -49,10 +49,10 @@ mtype = { exclusion, known_loss, unlock_nil, no_false_loss, stays_undone }
 
 /* Redis. */
 byte key, left;
-bool fast, ghost;                        /* ghost: a late acquire made the key */
-bool forced, remade;                     /* the key was deleted under a batch; and made again, by a late acquire */
+bool fast, ghost;                        /* ghost: a delayed acquire created the key */
+bool forced, remade;                     /* the key was deleted during a batch; and created again, by a delayed acquire */
 
-/* The process: its identity, the batch, and the one command that is under way. */
+/* The process: its identity, the batch, and the one command in flight. */
 byte identity, holder = NOBODY, current, settled, sent, proof;
 mtype command = none, answer = silent;
 byte age, from, to, lease;
@@ -60,13 +60,13 @@ bool doubt, inTime, last;
 
 /* An owner. */
 mtype phase[OWNERS] = idle;
-bool asked[OWNERS], taken[OWNERS];       /* asked: the rename under way was sent for it; taken: its key was deleted */
+bool asked[OWNERS], taken[OWNERS];       /* asked: the rename in flight was sent for it; taken: its key was deleted */
 
 /* The network. */
 bool lateAcquire[NAMES+1], lateRenew[NAMES+1], lateRelease[NAMES+1], undone[NAMES+2];
 byte lateRename[NAMES+1], lateLease[NAMES+1];
-#ifdef HEARD_FIRST
-byte doubtNow, doubtFirst, doubtThen;    /* a batch that is over, whose names are not retired yet */
+#ifdef NOTIFIED_FIRST
+byte doubtNow, doubtFirst, doubtThen;    /* a batch that has ended, whose names are not retired yet */
 #endif
 byte undoFirst, undoThen, undoneFirst;    /* the undo under way, and what that has done */
 
@@ -163,11 +163,11 @@ inline success(o) {
 	phase[o] = idle; asked[o] = 0; taken[o] = 0; printf("owner %d: Unlock returns nil\n", o)
 }
 
-/* All whose Unlock waits hear of an error. */
+/* All Unlocks that wait return an error. */
 inline fail() {
 	for (i : 0 .. OWNERS-1) {
 		if
-		:: phase[i] == told || phase[i] == ending ->
+		:: phase[i] == unlocking || phase[i] == ending ->
 			phase[i] = idle; asked[i] = 0; taken[i] = 0; printf("owner %d: Unlock returns an error\n", i)
 		:: else
 		fi
@@ -187,13 +187,13 @@ inline giveUp(now, first, then) {
 	fi
 }
 
-/* batch.end, by hold.giveUp: first the names, and only then those who wait. */
+/* batch.end, by hold.giveUp: first the names are retired, then the waiting Unlocks are notified. */
 inline over() {
 	if
 	:: command != none -> leaveCopy()
 	:: else
 	fi;
-#ifdef HEARD_FIRST
+#ifdef NOTIFIED_FIRST
 	doubtNow = current; doubtFirst = settled; doubtThen = sent;
 #else
 	giveUp(current, settled, sent);
@@ -208,7 +208,7 @@ inline over() {
 
 inline ended() { holder = NOBODY; current = 0; settled = 0; sent = 0; proof = 0; last = 0; forced = 0; remade = 0 }
 
-inline heard() {
+inline onAnswer() {
 	if
 	:: doubt -> retire(from); retire(to)
 	:: else
@@ -233,16 +233,16 @@ inline heard() {
 		for (i : 0 .. OWNERS-1) {
 			if
 #ifdef OLD_ANSWER
-			:: phase[i] == told -> success(i)
+			:: phase[i] == unlocking -> success(i)
 #else
-			:: phase[i] == told && asked[i] -> success(i)
+			:: phase[i] == unlocking && asked[i] -> success(i)
 #endif
 			:: else
 			fi
 		};
 		done()
 	:: (command == rename || command == renew) && answer == no ->
-		printf("Redis knows neither name: lost\n");
+		printf("Redis has neither name: lost\n");
 		promise(no_false_loss, forced || proof == 0);
 		over()
 	:: command == release ->
@@ -250,7 +250,7 @@ inline heard() {
 		:: answer == yes || doubt && inTime ->
 			for (i : 0 .. OWNERS-1) {
 				if
-				:: phase[i] == told || phase[i] == ending -> success(i)
+				:: phase[i] == unlocking || phase[i] == ending -> success(i)
 				:: else
 				fi
 			};
@@ -264,7 +264,7 @@ inline heard() {
 	fi
 }
 
-#define someoneTold (phase[0] == told && !asked[0] || phase[1] == told && !asked[1] || OWNERS == 3 && phase[OWNERS-1] == told && !asked[OWNERS-1])
+#define someoneWaits (phase[0] == unlocking && !asked[0] || phase[1] == unlocking && !asked[1] || OWNERS == 3 && phase[OWNERS-1] == unlocking && !asked[OWNERS-1])
 
 proctype owner(byte o) {
 	do
@@ -272,28 +272,28 @@ proctype owner(byte o) {
 	:: d_step { phase[o] == idle && holder == NOBODY && command == none && identity < LIVES ->
 		holder = o; phase[o] = asking; send(acquire, nameOf(o), 0, leaseOf(o)); undone[nameOf(o)] = 0;
 		printf("owner %d: asks for the lock as %d\n", o, from) }
-	/* hold.unlock, and then hold.handOverLocally and batch.handOver: the next enters before Redis knows */
+	/* hold.unlock, and then hold.handOverLocally and batch.handOver: the next owner enters before Redis has its name */
 	:: d_step { phase[o] == idle && valid && identity < LIVES ->
-		taken[holder] = forced; phase[holder] = told;
+		taken[holder] = forced; phase[holder] = unlocking;
 		printf("owner %d: unlocks; owner %d follows as %d\n", holder, o, nameOf(o));
 		holder = o; current = nameOf(o); phase[o] = held; undone[current] = 0;
 #ifdef FRESH_LEASE
 		proof = leaseOf(o) - MARGIN;
 #endif
 		check() }
-	/* hold.unlock, and no one follows: batch.ends, hold.tellEnd */
+	/* hold.unlock without a local waiter: hold.finish */
 	:: d_step { holder == o && valid ->
 		taken[o] = forced; phase[o] = ending; last = 1; printf("owner %d: unlocks\n", o) }
-	/* the next comes while the last one waits for its turn to tell Redis */
+	/* the next owner comes while the last one waits for its turn to send the release */
 #ifdef ENTERS_DURING_RELEASE
 	:: d_step { phase[o] == idle && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 ->
 #else
 	:: d_step { phase[o] == idle && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 && command != release ->
 #endif
-		phase[holder] = told; holder = o; current = nameOf(o); phase[o] = held; last = 0; undone[current] = 0;
+		phase[holder] = unlocking; holder = o; current = nameOf(o); phase[o] = held; last = 0; undone[current] = 0;
 		printf("owner %d: follows as %d\n", o, current); check() }
 	/* hold.awaitAnswer: WithUnlockTimeout */
-	:: d_step { phase[o] == told -> phase[o] = idle; asked[o] = 0; taken[o] = 0; retire(nameOf(o));
+	:: d_step { phase[o] == unlocking -> phase[o] = idle; asked[o] = 0; taken[o] = 0; retire(nameOf(o));
 		printf("owner %d: Unlock has no more time\n", o) }
 	od
 }
@@ -303,7 +303,7 @@ proctype process() {
 	:: d_step { command != none && answer == silent ->
 		execute(command, from, to, lease); answer = result;
 		printf("Redis: %e %d %d: %e\n", command, from, to, result); check() }
-	:: d_step { command != none && answer != silent -> printf("the process hears %e to its %e\n", answer, command); heard(); check() }
+	:: d_step { command != none && answer != silent -> printf("the process receives %e to its %e\n", answer, command); onAnswer(); check() }
 	:: d_step { command != none && !doubt -> printf("the process sends %e again\n", command);
 		leaveCopy(); answer = silent; age = 0 }
 	/* given up: a renewal, an acquisition, a release; a rename goes on */
@@ -311,8 +311,8 @@ proctype process() {
 	:: d_step { command == acquire -> leaveCopy(); undo(from, 0); phase[holder] = idle; done(); ended(); printf("the attempt is given up\n") }
 	:: d_step { holder != NOBODY && phase[holder] == ending -> printf("Unlock has no more time\n"); over(); check() }
 	/* batch.sendRename */
-	:: d_step { command == none && someoneTold && !last && holder != NOBODY ->
-		for (i : 0 .. OWNERS-1) { asked[i] = (asked[i] || phase[i] == told) };
+	:: d_step { command == none && someoneWaits && !last && holder != NOBODY ->
+		for (i : 0 .. OWNERS-1) { asked[i] = (asked[i] || phase[i] == unlocking) };
 		sent = current; send(rename, settled, current, leaseOf(holder));
 		printf("the process renames %d to %d\n", from, to); check() }
 	/* batch.end, hold.release */
@@ -323,12 +323,12 @@ proctype process() {
 	:: d_step { command == none && valid && proof < TTL - MARGIN -> send(renew, current, 0, leaseOf(holder));
 		printf("the process renews %d\n", from) }
 #else
-	:: d_step { command == none && valid && proof < TTL - MARGIN && settled == current && !someoneTold ->
+	:: d_step { command == none && valid && proof < TTL - MARGIN && settled == current && !someoneWaits ->
 		send(renew, current, 0, leaseOf(holder)); printf("the process renews %d\n", from) }
 #endif
 	/* hold.check */
 	:: d_step { holder != NOBODY && phase[holder] == held && proof == 0 -> printf("owner %d: its lease is over: lost\n", holder); over(); check() }
-#ifdef HEARD_FIRST
+#ifdef NOTIFIED_FIRST
 	:: d_step { doubtFirst != 0 -> giveUp(doubtNow, doubtFirst, doubtThen); doubtFirst = 0; check() }
 #endif
 	/* undo.Queue: one name, and then the other */
@@ -352,7 +352,7 @@ proctype copies(byte n) {
 proctype another() {
 	do
 	:: d_step { key == 0 -> key = ANOTHER; setLease(TTL); printf("another owner has the lock\n"); check() }
-	:: d_step { key == ANOTHER -> free(); printf("another owner gives it back\n") }
+	:: d_step { key == ANOTHER -> free(); printf("another owner releases it\n") }
 #ifdef FORCE
 	:: d_step { key != 0 && key != ANOTHER && holder != NOBODY && phase[holder] == held && !forced ->
 		forced = 1; free(); printf("the key is deleted\n") }

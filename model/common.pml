@@ -1,12 +1,11 @@
-/* Shared by the models: what a promise is, and how time goes.
+/* Shared by the models: promises, and time.
  *
- * A promise is an assertion with a name. Without -DONLY=name all are checked; with it, that one alone,
- * so that a rule which is switched off is seen to break the promise that it is for.
+ * A promise is an assertion with a name. Without -DONLY=name all are checked. With it, only that one is checked, so that a
+ * disabled rule is shown to break its own promise.
  *
- * Time is counted in ticks. A lease of TTL ticks ends at the TTLth tick after the script that set it, or
- * one tick sooner: the server's clock may be the faster one, by one tick in a lease. The local deadline
- * is MARGIN ticks earlier than the lease that was asked for. All times are kept as what is left or
- * has passed, so a run may last for ever and the model is finite all the same.
+ * Time is counted in ticks. A lease of TTL ticks ends at the TTLth tick after the script that set it, or one tick sooner,
+ * because the server's clock may be faster, by one tick in a lease. The local deadline is MARGIN ticks earlier than the
+ * requested lease. All times are stored as remaining or elapsed ticks, so a run may last for ever, and the model is finite.
  */
 #ifndef TTL
 #define TTL 3

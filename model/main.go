@@ -61,7 +61,7 @@ func run(ctx context.Context, out io.Writer, long bool, rule string) error {
 			return fmt.Errorf("%v: %w", c, err)
 		}
 		if v.broken != c.promise {
-			tell(out, v)
+			printBreach(out, v)
 			return fmt.Errorf("%v: broken is %q, not %q", c, v.broken, c.promise)
 		}
 		says := "keeps its promises"
@@ -76,7 +76,7 @@ func run(ctx context.Context, out io.Writer, long bool, rule string) error {
 	return nil
 }
 
-// show tells what happens without a rule, in each model that has it.
+// show prints what happens without a rule, in each model that has it.
 func show(ctx context.Context, out io.Writer, checks []check, rule string) error {
 	found := false
 	for _, c := range checks {
@@ -89,7 +89,7 @@ func show(ctx context.Context, out io.Writer, checks []check, rule string) error
 			return fmt.Errorf("%v: %w", c, err)
 		}
 		fmt.Fprintf(out, "%s: %s: %s.\n\n", c.model, c.rule, c.meaning)
-		tell(out, v)
+		printBreach(out, v)
 	}
 	if found {
 		return nil
@@ -103,8 +103,8 @@ func show(ctx context.Context, out io.Writer, checks []check, rule string) error
 	return fmt.Errorf("there is no rule %q", rule)
 }
 
-// tell prints how a promise is broken.
-func tell(out io.Writer, v verdict) {
+// printBreach prints how a promise is broken.
+func printBreach(out io.Writer, v verdict) {
 	for _, line := range v.story {
 		fmt.Fprintln(out, "  "+line)
 	}

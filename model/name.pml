@@ -1,20 +1,20 @@
-/* One name on one Redis: what a plain lock does, with hand-overs within a process.
+/* One name on one Redis: a plain lock, with hand-overs within a process.
  *
- * Modelled: one process with two owners, and another owner that is anywhere else. An owner acquires, renews, enters
- * again (-DREENTRY), unlocks levels, and hands over to the other owner of its process. Its commands are executed,
- * sent again, or given up. A copy that was sent again or given up stays in the network for ever: it is executed at any
- * time, any number of times, in any order. So does an undo, which is a release of a retired name.
+ * Modelled: one process with two owners, and another owner anywhere else. An owner acquires, renews, re-enters (-DREENTRY),
+ * unlocks, and hands over to the other owner of its process. Its commands are executed, sent again, or given up. A copy that
+ * was sent again or given up stays in the network for ever: it is executed at any time, any number of times, in any order.
+ * So is an undo, which is a release of a retired name.
  * A process is paused whenever it makes no step while the clock does. Any step may come between two others.
  *
  * Left out, and why that is sound:
- *   - The commands of the other owner. It takes the lock whenever that is free on Redis, and gives it back at any
- *     time. A hold of this process never counts longer than Redis has its name: then no two holds do, since the
- *     other owner is one like these, and Redis has one name.
- *   - A command whose only copy was answered leaves no copy: TCP delivers it once.
- *   - Identities are few. A process that has used them up acquires no more, and the rest goes on.
- *   - The queue of a process is a choice: any owner that wants the lock may be the next. So all orders are there.
- *   - A resend and a first copy differ in nothing but the doubt, so one late copy stands for all of them.
- *   - Waiting and waking are in line.pml. Here an owner asks again whenever it likes.
+ *   - The commands of the other owner. It takes the lock whenever it is free on Redis, and releases it at any time. A hold
+ *     of this process is never valid for longer than Redis has its name. So two holds are never valid at the same time,
+ *     because the other owner is one like these, and Redis has one name.
+ *   - Copies of a command whose only copy was answered: TCP delivers it once.
+ *   - More identities. A process that has used them up acquires no more, and the rest continues.
+ *   - The local queue. Any owner that wants the lock may be the next, so every order is covered.
+ *   - The number of copies. Copies differ only in whether the outcome is unknown, so one delayed copy stands for all.
+ *   - Waiting and waking, which are in line.pml. Here an owner asks again at any time.
  *
  * gate:
  * gate: -DOWNERS=1 -DREENTRY
@@ -23,17 +23,17 @@
  * hand: -DLIVES=3
  * hand: -DTTL=4
  * hand: -DTOKENS=4
- * off: NO_RETIRE exclusion: a name in doubt is used again
- * off: NO_MARGIN exclusion: the local deadline is as late as the lease that was asked for
+ * off: NO_RETIRE exclusion: a name is used again although the outcome of a command is unknown
+ * off: NO_MARGIN exclusion: the local deadline is as late as the requested lease
  * off: FROM_ANSWER exclusion: the lease is counted from the answer, not from before the request
- * off: NO_DEADLINE exclusion: a hold is valid until Redis says that it is lost
- * off: END_AFTER_ANSWER exclusion: a hold ends here when its release is answered, not before that is sent
- * off: REVIVES exclusion: the answer to a renewal makes a hold valid that was lost
- * off: SHORTENS exclusion -DREENTRY: a command sets the lease to its own, though it is shorter
- * off: INCREMENTS stays_free -DREENTRY: commands count levels up and down, where they should say how many
+ * off: NO_DEADLINE exclusion: a hold is valid until Redis answers that it is lost
+ * off: END_AFTER_ANSWER exclusion: a hold ends here when its release is answered, not before the release is sent
+ * off: REVIVES exclusion: the answer to a renewal makes a lost hold valid again
+ * off: SHORTENS exclusion -DREENTRY: a command sets the lease, even if it is shorter
+ * off: INCREMENTS stays_free -DREENTRY: commands increment and decrement the hold count, instead of setting it
  * off: NO_LEASE lease_ends: the lock and its lease are set by two commands
- * off: RENEW_CREATES stays_free: a renewal makes a lock that is not there
- * off: NIL_AT_ANY_TIME unlock_nil: a release in doubt that found nothing is success, though it began too late
+ * off: RENEW_CREATES stays_free: a renewal creates a lock that does not exist
+ * off: NIL_AT_ANY_TIME unlock_nil: a repeated release that found nothing is a success, even if it began too late
  * off: NO_CLOCK_IN_TOKEN tokens_rise -DTOKENS=6: tokens come from the counter alone, which can be lost
  */
 #include "common.pml"
@@ -54,9 +54,9 @@ mtype = { exclusion, known_loss, lease_ends, tokens_rise, unlock_nil, stays_free
 #define NAMES (LIVES * OWNERS)
 #define ANOTHER (NAMES+1)
 
-/* Redis: the field of the lock, its levels, and what its lease has left. */
+/* Redis: the field of the lock, its hold count, and the rest of its lease. */
 byte key, levels, left;
-bool ghost;              /* it was made by a late acquire */
+bool ghost;              /* it was created by a delayed acquire */
 bool fast;               /* the server's clock has been a tick ahead in this lease */
 
 /* A process. */
@@ -65,7 +65,7 @@ byte identity;
 /* An owner: its hold, and the command of it that is under way. */
 mtype phase[OWNERS] = idle, command[OWNERS] = none, answer[OWNERS] = silent;
 byte name[OWNERS], level[OWNERS], proof[OWNERS], age[OWNERS], heir[OWNERS];
-bool doubt[OWNERS];      /* a copy of the command may be executed yet */
+bool doubt[OWNERS];      /* a copy of the command may still be executed */
 bool inTime[OWNERS];     /* its release began before the deadline */
 bool found[OWNERS];       /* Redis had it when that was sent, or when it was executed */
 
@@ -259,7 +259,7 @@ inline unlocked(o) {
 	settled(o); gone(o, idle)
 }
 
-/* notOurs: a release or a hand-over finds that Redis does not know the hold. */
+/* notOurs: a release or a hand-over finds that Redis does not have the hold. */
 inline notOurs(o) {
 	retire(name[o]);
 	if
@@ -273,7 +273,7 @@ inline notOurs(o) {
 }
 
 /* An answer has come to the command of o. */
-inline heard(o) {
+inline onAnswer(o) {
 	if
 	:: doubt[o] -> retire(name[o]);
 		if
@@ -291,7 +291,7 @@ inline heard(o) {
 		fi;
 		settled(o); gone(o, idle)
 	:: (command[o] == renew || command[o] == reenter || command[o] == step) && answer[o] == no ->
-		printf("owner %d: Redis does not know it: lost\n", o);
+		printf("owner %d: Redis does not have it: lost\n", o);
 		settled(o); lose(o)
 	:: command[o] == renew && answer[o] == yes -> phase[o] = held; prove(o, TTL); settled(o)
 	:: command[o] == reenter && answer[o] == yes -> prove(o, SHORT); level[o] = 2; settled(o)
@@ -325,7 +325,7 @@ proctype owner(byte o) {
 #endif
 		printf("Redis: %e for %d: %e\n", command[o], name[o], result); check() }
 	:: d_step { command[o] != none && answer[o] != silent ->
-		printf("owner %d: hears %e to its %e\n", o, answer[o], command[o]); heard(o); check() }
+		printf("owner %d: receives %e to its %e\n", o, answer[o], command[o]); onAnswer(o); check() }
 	/* the answer, or the command, is late: another copy is sent */
 	:: d_step { command[o] != none && !doubt[o] ->
 		printf("owner %d: sends %e again\n", o, command[o]);
@@ -394,7 +394,7 @@ proctype another() {
 		last = counter;
 #endif
 		printf("another owner has the lock\n"); check() }
-	:: d_step { key == ANOTHER -> free(); printf("another owner gives it back\n"); check() }
+	:: d_step { key == ANOTHER -> free(); printf("another owner releases it\n"); check() }
 	od
 }
 

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// What is to be checked stands in the head comment of each model:
+// The head comment of each model has its checks:
 //
 //	gate: -DFLAG ...               the model keeps its promises, with these flags; in the gate
 //	hand: -DFLAG ...               the same, with sizes that take long
-//	off: RULE promise -DFLAG ...: what is done without it
+//	off: RULE promise -DFLAG ...: what happens without the rule
 //
 // A promise that is not an assertion is a formula of the model, by its name: then a flag is -DLIVE.
 

@@ -1,34 +1,34 @@
-/* A quorum of three nodes, of which one crashes and comes back, with its data or without it.
+/* A quorum of three nodes. One of them crashes and returns, with its data or without it.
  *
- * Modelled: one owner, and others that are anywhere else. A command goes to each node by itself. A node executes it and
- * answers, or the copy is given up, and stays in the network for ever. The owner holds when most have granted, and
- * counts the lease from before the first was asked. Without a majority it takes back what it got. A renewal
- * counts when most have lengthened the lease, a release when most have not got the lock any more; the rest is undone.
- * The first node crashes once. With its data it comes back at any time; without it, when every lease that it may have
- * granted is over, which is the operator's rule (appendfsync always, or a later start).
+ * Modelled: one owner, and others anywhere else. A command is sent to each node separately. A node executes it and answers,
+ * or the copy is given up, and stays in the network for ever. The owner holds when most nodes have granted, and the lease
+ * counts from before the first was asked. Without a majority the owner releases what it got. A renewal succeeds when most
+ * nodes have lengthened the lease, a release when most no longer have the lock; the rest is undone.
+ * The first node crashes once. With its data it returns at any time. Without it, it returns when every lease that it may
+ * have granted has ended, which is the operator's rule (appendfsync always, or a later start).
  *
  * Left out, and why that is sound:
- *   - The commands of the others. They take each node that is free at any time, and give it back at any time, and
- *     hold when they have most nodes. The owner stands for each of them: see name.pml.
- *   - Resends, levels and the like: what happens on one node is what happens on a single Redis (name.pml).
- *   - Hand-overs: a release and an acquisition in one, node by node.
- *   - Leases that last as long as they should: each ends a tick sooner, as by a clock that is ahead. A longer one does
- *     nothing that a late copy or another owner, who take a free node at any time, could not do.
+ *   - The commands of the others. They take each free node at any time, release it at any time, and hold when they have
+ *     most nodes. The owner stands for each of them: see name.pml.
+ *   - Repeated copies, hold counts and the like: one node behaves as a single Redis (name.pml).
+ *   - Hand-overs: they are a release and an acquisition in one, node by node.
+ *   - Leases of full length. Each ends a tick sooner, as by a clock that is ahead. A longer one has no effect that a delayed
+ *     copy or another owner, which take a free node at any time, does not have.
  *   - Which node crashes: the nodes are alike.
- *   - With tokens: time and the crash. After data is lost their order depends on the clocks of the nodes, as
- *     docs/design.md says.
+ *   - With tokens: time and the crash. After a loss of data their order depends on the clocks of the nodes: see
+ *     docs/design.md.
  *
  * gate:
  * gate: -DTOKENS=3 -DONLY=tokens_rise
  * hand: -DLIVES=2
  * hand: -DTOKENS=4 -DONLY=tokens_rise
  * off: MINORITY exclusion: one node of three is enough
- * off: NO_RETIRE exclusion: a name that a node has not answered about is used again
+ * off: NO_RETIRE exclusion: a name is used again although a node has not answered a command under it
  * off: FROM_ANSWER exclusion: the lease is counted from the last answer, not from before the first request
- * off: NO_MARGIN exclusion: the local deadline is as late as the lease that was asked for
- * off: RENEWED_BY_FEW exclusion: a renewal counts that one node has answered
- * off: EARLY_START exclusion: a node comes back without its data while leases run
- * off: RENEW_ADDS stays_free: a renewal makes the lock on a node that has not got it
+ * off: NO_MARGIN exclusion: the local deadline is as late as the requested lease
+ * off: RENEWED_BY_FEW exclusion: a renewal succeeds when one node has answered
+ * off: EARLY_START exclusion: a node returns without its data while leases run
+ * off: RENEW_ADDS stays_free: a renewal creates the lock on a node that does not have it
  * off: TWINS exclusion: two of the owner's addresses lead to one server, which has two votes
  * off: NO_RAISE tokens_rise -DTOKENS=4: the highest token is not written to a majority
  */
@@ -36,7 +36,7 @@
 
 mtype = { idle, held }
 mtype = { none, acquire, raise, renew, release, takeBack }
-mtype = { unasked, open, yes, no, silent }             /* how a node stands to the command */
+mtype = { unasked, open, yes, no, silent }             /* the state of the command on a node */
 mtype = { exclusion, known_loss, stays_free, tokens_rise }
 
 #ifndef LIVES
@@ -146,7 +146,7 @@ inline leaveCopy(x) {
 	fi
 }
 
-/* The result is known: who is still asked is not waited for. A name in doubt is retired. */
+/* The result is known: the other nodes are not waited for. If an outcome is unknown, the name is retired. */
 inline close() {
 	for (i : 0 .. NODES-1) {
 		if
@@ -207,7 +207,7 @@ proctype owner() {
 #endif
 		check() }
 	:: d_step { command == acquire && yeses < MAJORITY && yeses + noes >= MAJORITY ->
-		/* Quorum.takeBack; the name is undone if a node is in doubt */
+		/* Quorum.takeBack; the name is undone if the outcome on a node is unknown */
 		printf("the owner has too few nodes, and takes them back\n"); close();
 		if
 		:: vote[0] == silent || vote[1] == silent || vote[2] == silent -> undo()
@@ -235,7 +235,7 @@ proctype owner() {
 #endif
 		printf("the renewal counts\n"); proof = (proven > proof -> proven : proof); close(); done(); check() }
 	:: d_step { command == renew && noes > NODES - MAJORITY ->
-		printf("most do not know it: lost\n"); close(); undo(); done(); over(); check() }
+		printf("most nodes do not have it: lost\n"); close(); undo(); done(); over(); check() }
 	:: d_step { command == renew && yeses < MAJORITY && noes <= NODES - MAJORITY && opens == 0 -> close(); done(); check() }
 	/* Quorum.Release */
 	:: d_step { valid && (command == none || command == renew) ->
@@ -273,7 +273,7 @@ proctype node(byte x) {
 	:: d_step { isUp(x) && (lateRelease[2] & bit(x)) -> execute(release, 2, server(x)); printf("node %d: a late release or undo of 2: %e\n", x, result); check() }
 #endif
 	:: d_step { isUp(x) && key[x] == 0 -> key[x] = ANOTHER; setLease(x); printf("node %d: another owner has it\n", x); check() }
-	:: d_step { isUp(x) && key[x] == ANOTHER -> free(x); printf("node %d: another owner gives it back\n", x) }
+	:: d_step { isUp(x) && key[x] == ANOTHER -> free(x); printf("node %d: another owner releases it\n", x) }
 	od
 }
 

@@ -1,30 +1,30 @@
 /* Readers, and a writer with a claim.
  *
- * Modelled: a reader and a writer of two processes, and another reader that is anywhere else. The lock is a hash with a
- * mode, a lease, and a field of each hold; each read hold has a timeout key besides. A writer that finds readers claims
- * the lock: GRACE ticks later no new reader gets in, as long as the claim lives. Commands are answered, or given
- * up; a copy that was given up is executed at any time, any number of times; so is an undo.
- * With -DLIVE no command is lost and no holder keeps the lock: then the writer is served.
+ * Modelled: a reader and a writer of two processes, and another reader anywhere else. The lock is a hash with a mode, a
+ * lease, and a field for each hold. Each read hold also has a timeout key. A writer that finds readers claims the lock: from
+ * GRACE ticks later, while the claim lives, no new reader gets the lock. Commands are answered, or given up. A copy that was
+ * given up is executed at any time, any number of times. So is an undo.
+ * With -DLIVE no command is lost, and every holder releases the lock. Then the writer is served.
  *
  * Left out, and why that is sound:
- *   - Resends, levels, tokens and hand-overs of writers: as for a plain lock (name.pml).
- *   - Owners that write and read: they get in past the claim, and no one else can meanwhile.
- *   - The other reader's commands: it comes whenever it may, goes, or dies at any time.
- *   - Leases that last as long as they should: each ends a tick sooner, as by a clock that is ahead.
- *   - A writer waits by asking again; it is told sooner by messages, which are hints.
+ *   - Repeated copies, hold counts, tokens and hand-overs of writers: as for a plain lock (name.pml).
+ *   - Owners that write and read: they get the lock in spite of the claim, and no other owner can meanwhile.
+ *   - The other reader's commands: it gets the lock whenever it may, and leaves or dies at any time.
+ *   - Leases of full length. Each ends a tick sooner, as by a clock that is ahead.
+ *   - Messages. A writer waits by asking again; messages are hints that make it ask sooner.
  *
  * gate: -DWRITER_HAS_ONE_LIFE
  * gate: -DLIVE
  * hand:
  * hand: -DLIVES=3
  * hand: -DTTL=4
- * off: NO_RETIRE exclusion: a name in doubt is used again
- * off: NO_MARGIN exclusion: the local deadline is as late as the lease that was asked for
+ * off: NO_RETIRE exclusion: a name is used again although the outcome of a command is unknown
+ * off: NO_MARGIN exclusion: the local deadline is as late as the requested lease
  * off: HASH_NOT_LENGTHENED exclusion: a reader that joins others does not raise the lease of the lock
  * off: NO_TIMEOUT_KEYS lease_ends: a read hold lives as long as the lock
- * off: RENEW_CREATES stays_free: a reader's renewal makes a hold that is not there
+ * off: RENEW_CREATES stays_free: a reader's renewal creates a hold that does not exist
  * off: CLAIM_FOR_EVER claim_ends: a claim has no lease
- * off: NO_CLAIM served -DLIVE: a writer that waits does not keep new readers out
+ * off: NO_CLAIM served -DLIVE: a waiting writer does not exclude new readers
  */
 #include "common.pml"
 
@@ -42,7 +42,7 @@ mtype = { exclusion, known_loss, lease_ends, stays_free, claim_ends }
 #define LEASE (TTL - 1)                  /* as Redis' clock has it */
 #define READER 0
 #define WRITER 1
-#define OTHER 0                          /* the other reader's place among the names of readers */
+#define OTHER 0                          /* the other reader's index among the names of readers */
 
 /* Redis: the hash, the timeout keys, and the claim. */
 byte writes, left;                                /* writes: the writer's name */
@@ -227,7 +227,7 @@ inline send(o, c) { command[o] = c; answer[o] = silent; age[o] = 0 }
 inline done(o) { command[o] = none; answer[o] = silent; age[o] = 0 }
 inline over(o) { phase[o] = idle; proof[o] = 0; name[o] = 0; done(o) }
 
-inline heard(o) {
+inline onAnswer(o) {
 	if
 	:: command[o] == take && answer[o] == yes && TTL - MARGIN > age[o] ->
 		phase[o] = held; proof[o] = TTL - MARGIN - age[o]; done(o);
@@ -237,7 +237,7 @@ inline heard(o) {
 	:: command[o] == take && answer[o] == no && o == WRITER -> done(o); phase[o] = waiting; due = 1
 	:: command[o] == renew && answer[o] == yes ->
 		proof[o] = (TTL - MARGIN > age[o] && TTL - MARGIN - age[o] > proof[o] -> TTL - MARGIN - age[o] : proof[o]); done(o)
-	:: command[o] == renew && answer[o] == no -> printf("the %e: Redis does not know it: lost\n", who(o)); undo(o); over(o)
+	:: command[o] == renew && answer[o] == no -> printf("the %e: Redis does not have it: lost\n", who(o)); undo(o); over(o)
 	:: command[o] == release && answer[o] == yes -> printf("the %e: Unlock returns nil\n", who(o));
 		released[name[o]] = (released[name[o]] || o == READER); over(o)
 	:: command[o] == release && answer[o] == no -> printf("the %e: Unlock returns ErrLost\n", who(o)); retire(o); over(o)
@@ -252,7 +252,7 @@ proctype owner(bit o) {
 	:: d_step { phase[o] == waiting && command[o] == none -> send(o, take); printf("the %e asks again\n", who(o)) }
 	:: d_step { command[o] != none && answer[o] == silent -> execute(o, command[o], name[o]); answer[o] = result;
 		printf("Redis: %e for the %e as %d: %e\n", command[o], who(o), name[o], result); check() }
-	:: d_step { command[o] != none && answer[o] != silent -> heard(o); check() }
+	:: d_step { command[o] != none && answer[o] != silent -> onAnswer(o); check() }
 	/* hold.unlock and release */
 #ifdef LIVE
 	:: d_step { valid(o) && command[o] == none -> phase[o] = ending; proof[o] = 0; send(o, release); printf("the %e unlocks\n", who(o)) }

@@ -59,7 +59,7 @@ func verify(ctx context.Context, c check, most limits) (verdict, error) {
 	case !failed.MatchString(out) || strings.Contains(out, "errors: 0"):
 		return v, fmt.Errorf("the search is not complete:\n%s", out)
 	}
-	v.broken, v.story, err = s.tell()
+	v.broken, v.story, err = s.replay()
 	return v, err
 }
 
@@ -115,8 +115,8 @@ func (s *spin) search(memory int) (string, error) {
 	return s.run(filepath.Join(s.dir, "pan"), search...)
 }
 
-// tell replays what was found, and returns the promise that is broken and the steps that lead there.
-func (s *spin) tell() (broken string, story []string, err error) {
+// replay replays the trail of an error, and returns the promise that is broken and the steps that lead there.
+func (s *spin) replay() (broken string, story []string, err error) {
 	out, err := s.run("spin", append(s.flags(), "-t", "-T", s.check.model)...)
 	if err != nil {
 		return "", nil, err
@@ -141,7 +141,7 @@ func (s *spin) tell() (broken string, story []string, err error) {
 func (s *spin) run(name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(s.ctx, name, args...)
 	cmd.Dir = s.dir
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the verifier says how far it has come
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the verifier reports how far it has come
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if s.check.long && errors.Is(s.ctx.Err(), context.DeadlineExceeded) && stored.Match(out) {

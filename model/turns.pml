@@ -1,27 +1,28 @@
-/* Who is served, and when: the line, the dead, the deaf, and strangers.
+/* The order of the line: processes that died or are not subscribed, and foreign waiters.
  *
- * Modelled: three processes that lock and unlock for ever, and a stranger, who has no place in the line and takes the lock
- * when it is free. The first process may become deaf: no message reaches it, and Redis knows. The last one may die, at any time; Redis
- * may notice, or go on counting it as a listener. Messages may be lost. A release gives the lock to the first live
- * entry that is not passed over; now and then it leaves it to strangers for a window.
+ * Modelled: three processes that lock and unlock for ever, and a foreign waiter, which has no entry in the line and takes the
+ * lock when it is free. The first process may lose its subscription, which Redis notices. The last one may die at any time;
+ * Redis may notice, or continue to count it as a subscriber. Messages may be lost. A release grants the lock to the first
+ * live entry that is not skipped. From time to time it leaves the lock to foreign waiters for a window.
  *
  * Left out, and why that is sound:
- *   - Commands in doubt, and what proves a grant: line.pml. Here a command is executed and answered at once.
- *   - Time without bounds: a process that lives polls in time, a stranger that was woken asks within the window, and a
- *     holder unlocks within its lease. Without that no lock can promise to serve.
- *   - Several places of one process, and their order: the tests of the scripts.
- *   - When strangers have their turn: after every second release, not by the clock, and not less often when none comes.
+ *   - Unknown outcomes, and the proof of a grant: line.pml. Here a command is executed and answered at once.
+ *   - Time without bounds: a process that lives polls in time, a foreign waiter that was woken asks within the window, and a
+ *     holder unlocks within its lease. Otherwise no lock can promise to serve.
+ *   - Several entries of one process, and their order: the tests of the scripts.
+ *   - The schedule of foreign waiters: their turn comes after every second release, not by the clock, and not less often
+ *     when none comes.
  *
  * gate:
  * gate: -DLIVE -DWAITER
- * gate: -DLIVE -DSTRANGER
- * off: NEWCOMERS_PASS in_order: who comes takes a free lock though others wait for it
- * off: NO_PASSING_OVER dead_cost_nothing: the first in line gets the lock, whether its process listens or not
+ * gate: -DLIVE -DFOREIGN
+ * off: NEWCOMERS_PASS in_order: a newcomer takes a free lock although others wait for it
+ * off: NO_SKIPPING dead_cost_nothing: the first in line gets the lock, even if its process is not subscribed
  * off: NO_POLLS served -DLIVE -DWAITER: a waiter relies on messages
- * off: MARKED_FOR_EVER served -DLIVE -DWAITER -DNO_STRANGERS_TURN: a place that was passed over is not served again when its process polls
+ * off: MARKED_FOR_EVER served -DLIVE -DWAITER -DNO_FOREIGN_TURN: a skipped entry is not served again when its process polls
  * off: NO_EXPIRY served -DLIVE -DWAITER: the lock of a process that has died does not end by itself
  * off: NO_LINE served -DLIVE -DWAITER: a release leaves the lock free for all
- * off: NO_STRANGERS_TURN stranger_let_in -DLIVE -DSTRANGER: a release with a line always gives the lock to that
+ * off: NO_FOREIGN_TURN foreign_let_in -DLIVE -DFOREIGN: a release with a line always grants the lock to the line
  */
 #include "common.pml"
 
@@ -30,21 +31,21 @@ mtype = { in_order, dead_cost_nothing, one_holder }
 
 #define N 3
 #define FREE N
-#define STRANGER_HAS (N+1)
+#define FOREIGN_HAS (N+1)
 
 /* Redis: who has the lock, and the line. */
 byte key = FREE, remains, line[N] = N, length, mark[N];
-byte lives[N];                           /* what the lease of a place has left */
-bool listens[N], window, turn;           /* window: it is left to strangers; turn: the next release leaves it */
+byte lives[N];                           /* the rest of the lease of an entry */
+bool listens[N], window, turn;           /* listens: the process is subscribed; window: the lock is left to foreign waiters; turn: the next release does that */
 
 mtype phase[N] = idle;
 byte due[N];                             /* a poll is due in so many ticks */
-bool asked;                              /* the stranger has asked in this window */
+bool asked;                              /* the foreign waiter has asked in this window */
 bool beat;
 byte i, j, next;
 
 inline check() {
-	promise(one_holder, (phase[0] == held) + (phase[1] == held) + (phase[2] == held) + (key == STRANGER_HAS) <= 1);
+	promise(one_holder, (phase[0] == held) + (phase[1] == held) + (phase[2] == held) + (key == FOREIGN_HAS) <= 1);
 	i = 0; j = 0; next = 0
 }
 
@@ -64,19 +65,19 @@ inline leave(p) {
 
 inline enqueue(p) { line[length] = p; length++; lives[p] = TTL; mark[p] = (listens[p] -> 0 : 2); due[p] = 1 }
 
-#ifdef NO_PASSING_OVER
-#define passedOver(p) false
+#ifdef NO_SKIPPING
+#define skipped(p) false
 #else
-#define passedOver(p) (mark[p] == 1 || mark[p] == 0 && !listens[p])
+#define skipped(p) (mark[p] == 1 || mark[p] == 0 && !listens[p])
 #endif
 
-/* serve, of line_prelude.lua: the lock, which is free, goes to the first live place that is not passed over. */
+/* serve, of line_prelude.lua: the free lock is granted to the first live entry that is not skipped. */
 inline serve() {
 	next = N; i = 0;
 	do
 	:: i < length && next == N ->
 		if
-		:: passedOver(line[i]) -> mark[line[i]] = 1
+		:: skipped(line[i]) -> mark[line[i]] = 1
 		:: else -> next = line[i]
 		fi;
 		i++
@@ -85,7 +86,7 @@ inline serve() {
 	if
 	:: next != N ->
 		promise(dead_cost_nothing, phase[next] != dead || listens[next]);
-		leave(next); key = next; setLease(); printf("Redis gives the lock to process %d\n", next)
+		leave(next); key = next; setLease(); printf("Redis grants the lock to process %d\n", next)
 	:: else -> key = FREE; remains = 0
 	fi
 }
@@ -98,7 +99,7 @@ inline serve() {
 #define mayTake(p) (key == FREE && !window && length == 0)
 #endif
 
-/* process p asks for the lock or a place */
+/* process p asks for the lock or an entry */
 inline ask(p) {
 	if
 	:: mayTake(p) ->
@@ -136,7 +137,7 @@ inline poll(p) {
 	:: else
 	fi;
 	if
-	:: key == p -> phase[p] = held; setLease(); printf("process %d learns that it holds the lock\n", p)
+	:: key == p -> phase[p] = held; setLease(); printf("process %d: the answer is that it holds the lock\n", p)
 	:: else
 	fi
 }
@@ -150,8 +151,8 @@ inline release(p) {
 #ifdef NO_LINE
 		:: true
 #else
-#ifndef NO_STRANGERS_TURN
-		:: length > 0 && turn -> turn = 0; window = 1; asked = 0; printf("the lock is left to strangers\n")
+#ifndef NO_FOREIGN_TURN
+		:: length > 0 && turn -> turn = 0; window = 1; asked = 0; printf("the lock is left to foreign waiters\n")
 #endif
 		:: else -> turn = 1; serve()
 #endif
@@ -164,27 +165,27 @@ proctype process(byte p) {
 	do
 	:: d_step { phase[p] == idle -> ask(p); check() }
 	:: d_step { phase[p] == held -> release(p); check() }
-	/* the message: p listens, and it is not lost */
-	:: d_step { phase[p] == waiting && key == p && listens[p] -> phase[p] = held; printf("process %d hears that it holds the lock\n", p); check() }
+	/* the message: p is subscribed, and it is not lost */
+	:: d_step { phase[p] == waiting && key == p && listens[p] -> phase[p] = held; printf("process %d receives the message of its grant\n", p); check() }
 #ifndef NO_POLLS
 	:: d_step { phase[p] == waiting && due[p] == 0 -> poll(p); check() }
 #endif
 	od
 }
 
-#define strangerMay (key == FREE && (window || length == 0))
+#define foreignMay (key == FREE && (window || length == 0))
 
-/* A stranger waits for the lock to be free; it is woken when that is left to strangers. */
-proctype stranger() {
+/* A foreign waiter waits for the lock to be free, and is woken when the lock is left to foreign waiters. */
+proctype foreign() {
 	do
-	:: d_step { strangerMay -> key = STRANGER_HAS; setLease(); window = 0; asked = 1; printf("a stranger takes the lock\n"); check() }
-	:: d_step { key == STRANGER_HAS -> key = FREE; remains = 0; printf("a stranger gives the lock back\n") }
+	:: d_step { foreignMay -> key = FOREIGN_HAS; setLease(); window = 0; asked = 1; printf("a foreign waiter takes the lock\n"); check() }
+	:: d_step { key == FOREIGN_HAS -> key = FREE; remains = 0; printf("a foreign waiter releases the lock\n") }
 	od
 }
 
-proctype deafness() {
+proctype disconnection() {
 	if
-	:: d_step { true -> listens[0] = 0; printf("process 0 is deaf from now on\n") }
+	:: d_step { true -> listens[0] = 0; printf("process 0 is not subscribed from now on\n") }
 	:: true
 	fi
 }
@@ -197,7 +198,7 @@ proctype death() {
 	fi
 }
 
-/* A process that waits polls before time goes on, unless its message comes; holders unlock; the stranger asks within its window. */
+/* Before the next tick, a waiting process polls, unless its message arrives; holders unlock; the foreign waiter asks within its window. */
 #ifdef NO_POLLS
 #define inTime(p) (phase[p] != held)
 #else
@@ -206,7 +207,7 @@ proctype death() {
 
 proctype clock() {
 	do
-	:: d_step { inTime(0) && inTime(1) && inTime(2) && key != STRANGER_HAS && !(window && !asked) ->
+	:: d_step { inTime(0) && inTime(1) && inTime(2) && key != FOREIGN_HAS && !(window && !asked) ->
 		printf("a tick\n"); beat = !beat; window = 0;
 		for (i : 0 .. N-1) {
 			due[i] = (due[i] > 0 -> due[i] - 1 : 0);
@@ -234,8 +235,8 @@ init {
 		byte p;
 		listens[0] = 1; listens[1] = 1; listens[2] = 1;
 		for (p : 0 .. N-1) { run process(p) }
-		run stranger();
-		run deafness();
+		run foreign();
+		run disconnection();
 		run death();
 		run clock()
 	}
@@ -245,6 +246,6 @@ init {
 #ifdef WAITER
 ltl served { ([]<> beat && []<> !beat) -> [] (phase[0] == waiting -> <> (phase[0] == held)) }
 #endif
-#ifdef STRANGER
-ltl stranger_let_in { ([]<> beat && []<> !beat) -> []<> (strangerMay || key == STRANGER_HAS) }
+#ifdef FOREIGN
+ltl foreign_let_in { ([]<> beat && []<> !beat) -> []<> (foreignMay || key == FOREIGN_HAS) }
 #endif

@@ -58,7 +58,7 @@ func TestBadInput_IsRefusedWhereItIsGiven(t *testing.T) {
 	}
 }
 
-// lockErrorOf returns what gocron tells of a run that cannot be locked.
+// lockErrorOf returns the error that gocron reports for a run that cannot be locked.
 func lockErrorOf(t *testing.T, locks *relock.Client, name string) error {
 	t.Helper()
 	job, refused := addJob(t, started(t, gocron.WithDistributedLocker(lockerOf(t, locks))), never(), name, func() {

@@ -42,7 +42,7 @@ func TestRun_ContextEndsWithALossAndTheRunFails(t *testing.T) {
 	})
 }
 
-// The context that gocron gives does not tell them apart: it is that of the job.
+// The context of gocron does not distinguish them: it belongs to the job.
 func TestRun_LostOneAndTheNextFindTheirOwnLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := relocktest.New(t)

@@ -24,9 +24,9 @@ var ErrNotLeader = errors.New("not the leader")
 // If a leader stops, another node leads at once. If a leader dies, another node leads after the TTL of
 // the lock. No node makes the runs that are due in between.
 type Elector struct {
-	mutex   *relock.Mutex // of an owner of its own
-	told    func(error)
-	setback atomic.Pointer[setback]
+	mutex     *relock.Mutex // of an owner of its own
+	onSetback func(error)
+	setback   atomic.Pointer[setback]
 
 	life     sync.Mutex // held by Start and Stop
 	campaign atomic.Pointer[campaign]
@@ -42,7 +42,7 @@ type ElectorOption func(*Elector)
 // delays it. gocron drops the error of IsLeader, so without f only the hooks of the Client report these
 // errors.
 func OnSetback(f func(error)) ElectorOption {
-	return func(e *Elector) { e.told = f }
+	return func(e *Elector) { e.onSetback = f }
 }
 
 // NewElector returns an Elector that campaigns for the lock name of locks. Use the same name on all
@@ -55,8 +55,8 @@ func NewElector(locks *relock.Client, name string, opts ...ElectorOption) (*Elec
 		return nil, fmt.Errorf("relockgocron: new elector: %w: nil Client", relock.ErrInvalidOption)
 	}
 	e := &Elector{
-		mutex: locks.Mutex(name, relock.WithOwnerFrom(relock.NewOwner(context.Background()))),
-		told:  func(error) {},
+		mutex:     locks.Mutex(name, relock.WithOwnerFrom(relock.NewOwner(context.Background()))),
+		onSetback: func(error) {},
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -64,7 +64,7 @@ func NewElector(locks *relock.Client, name string, opts ...ElectorOption) (*Elec
 		}
 		opt(e)
 	}
-	if e.told == nil {
+	if e.onSetback == nil {
 		return nil, fmt.Errorf("relockgocron: new elector: %w: OnSetback(nil)", relock.ErrInvalidOption)
 	}
 	if err := context.Cause(e.mutex.Context(context.Background())); !errors.Is(err, relock.ErrNotHeld) {
@@ -89,8 +89,8 @@ type setback struct {
 var errStopped = errors.New("the elector was stopped")
 
 // Start begins to campaign in the background. If the Elector already campaigns, Start does nothing. It
-// blocks only while a Stop is in progress. Call it after the scheduler has started, because a node that
-// leads has to make the runs.
+// blocks only while a Stop is in progress. Call it after the scheduler has started, because the
+// leader has to run the jobs.
 func (e *Elector) Start() {
 	e.life.Lock()
 	defer e.life.Unlock()
@@ -115,7 +115,7 @@ func (e *Elector) lead(ctx context.Context, _ int64) error {
 
 func (e *Elector) failed(err error) {
 	e.setback.Store(&setback{err, time.Now()})
-	e.told(err)
+	e.onSetback(err)
 }
 
 // Stop ends the campaign. If this node leads, Stop releases the lock: the contexts of runs end, and
@@ -165,7 +165,7 @@ func (e *Elector) IsLeader(context.Context) error {
 	case e.mutex.HoldCount() > 0:
 		return nil
 	case last != nil:
-		return fmt.Errorf("relockgocron: %w of %q; the last setback, %v ago: %w", ErrNotLeader, name, time.Since(last.at).Round(time.Millisecond), last.err)
+		return fmt.Errorf("relockgocron: %w of %q; last setback %v ago: %w", ErrNotLeader, name, time.Since(last.at).Round(time.Millisecond), last.err)
 	default:
 		return fmt.Errorf("relockgocron: %w of %q", ErrNotLeader, name)
 	}

@@ -47,7 +47,7 @@ func started(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
 	return s
 }
 
-// addJob adds a job, and returns it with what its AfterLockError is told.
+// addJob adds a job, and returns it with the errors of its AfterLockError.
 func addJob(t *testing.T, s gocron.Scheduler, when gocron.JobDefinition, name string, task any, opts ...gocron.JobOption) (gocron.Job, <-chan error) {
 	t.Helper()
 	refused := make(chan error, 1000)
@@ -65,7 +65,7 @@ func addJob(t *testing.T, s gocron.Scheduler, when gocron.JobDefinition, name st
 // doing is the Do of a Locker or an Elector.
 type doing = func(ctx context.Context, work func(ctx context.Context) error) error
 
-// stay is work that tells of its context and lasts until that ends.
+// stay is work that sends its context, and lasts until the context ends.
 type stay chan context.Context
 
 func (s stay) in(do doing) func(context.Context) error {

@@ -20,9 +20,9 @@ type run struct {
 	among     *runs
 }
 
-// Unlock gives the lock back: when it has been kept for long enough, in the background, or else now.
-// It takes no notice of ctx, which has ended when the scheduler shuts down. gocron drops its error;
-// Hooks.Lost and Hooks.Released of the Client tell of it.
+// Unlock releases the lock: in the background when the time of KeepFor is over, or at once if it is over.
+// It ignores ctx, which has ended when the scheduler shuts down. gocron drops its error;
+// Hooks.Lost and Hooks.Released of the Client report it.
 func (r *run) Unlock(context.Context) error {
 	if !r.among.end(r) {
 		return fmt.Errorf("relockgocron: unlock %q: %w: it was unlocked before", r.mutex.Name(), relock.ErrNotHeld)

@@ -42,7 +42,7 @@ func (t *Telemetry) attributes(e relock.Event, more ...attribute.KeyValue) []att
 	return append(attrs, more...)
 }
 
-// named returns the attributes of a lock of which only the name is known.
+// named returns the attributes of a lock if only its name is known.
 func (t *Telemetry) named(name string) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, len(t.common), len(t.common)+8)
 	copy(attrs, t.common)

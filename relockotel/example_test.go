@@ -57,11 +57,11 @@ func Example() {
 	for _, span := range spans.Ended() {
 		fmt.Println("span", span.Name(), attributesOf(span)["relock.name"])
 	}
-	var told metricdata.ResourceMetrics
-	if err := metrics.Collect(ctx, &told); err != nil {
+	var reported metricdata.ResourceMetrics
+	if err := metrics.Collect(ctx, &reported); err != nil {
 		fmt.Println(err)
 	}
-	for _, m := range told.ScopeMetrics[0].Metrics {
+	for _, m := range reported.ScopeMetrics[0].Metrics {
 		if held, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Name == "relock.hold.duration" {
 			for _, a := range held.DataPoints[0].Attributes.ToSlice() {
 				fmt.Println(m.Name, a.Key, a.Value.AsString())

@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/relockotel"
 )
 
-// observer is a Telemetry, and what it has told.
+// observer is a Telemetry, and what it has recorded.
 type observer struct {
 	*relockotel.Telemetry
 	reader *sdkmetric.ManualReader

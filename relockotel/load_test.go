@@ -79,7 +79,7 @@ type load struct {
 func newLoad(t *testing.T, rdb *redis.Client, key string) *load {
 	l := &load{t: t, o: observe(t), rdb: rdb, key: key, tally: make(map[string]int)}
 	for range 2 {
-		// No message tells of a key that is deleted.
+		// No message reports a deleted key.
 		l.clients = append(l.clients, l.client(relock.WithSafetyPoll(20*time.Millisecond)))
 	}
 	return l
@@ -245,8 +245,8 @@ func (l *load) close() {
 	all.Wait()
 }
 
-// requireTold requires that the metrics are what the calls returned.
-func (l *load) requireTold() {
+// requireReported requires that the metrics are what the calls returned.
+func (l *load) requireReported() {
 	t, o := l.t, l.o
 	for _, s := range subjects(o, l.clients[0], l.key) {
 		for name, outcomes := range map[string]map[string]string{ // by how it was counted
@@ -254,9 +254,9 @@ func (l *load) requireTold() {
 			"relock.hold.duration": {"released": "released", "lost": "lost", "untold": "error"},
 		} {
 			sum := 0
-			for how, told := range outcomes {
+			for how, reported := range outcomes {
 				sum += l.counted(s.of, how)
-				require.Equal(t, l.counted(s.of, how), o.count(t, name, append(s.attrs, outcome(told))...), "%s of %s: %s", name, s.of, how)
+				require.Equal(t, l.counted(s.of, how), o.count(t, name, append(s.attrs, outcome(reported))...), "%s of %s: %s", name, s.of, how)
 			}
 			require.Equal(t, sum, o.count(t, name, s.attrs...), "%s of %s", name, s.of)
 		}
@@ -285,7 +285,7 @@ func TestLoad_CountsMatchTheResultsOfCalls(t *testing.T) {
 		l.close()
 		redistest.Eventually(t, "Close is told", ended)
 		l.o.requireAtRest(t)
-		l.requireTold()
+		l.requireReported()
 		for _, how := range []string{"acquired", "busy", "timeout", "cancelled", "failed", "released", "lost"} {
 			n := 0
 			for _, of := range []string{"mutex", "fair", "multi", "write", "read"} {
@@ -368,14 +368,14 @@ func trouble(t *testing.T, locks *relock.Client) {
 
 // Hooks of one handle replace those of its client: joined, they count on.
 func TestLoad_HandleWithHooksCountsIfTheyAreJoined(t *testing.T) {
-	o, told := observe(t), 0
+	o, reported := observe(t), 0
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
-	m := locks.Mutex("orders:42", relock.WithHooks(relock.JoinHooks(o.Hooks(), relock.Hooks{Acquired: func(relock.Event) { told++ }})))
+	m := locks.Mutex("orders:42", relock.WithHooks(relock.JoinHooks(o.Hooks(), relock.Hooks{Acquired: func(relock.Event) { reported++ }})))
 	require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
 		assert.Equal(t, 1, o.count(t, "relock.holds"))
 		return locks.Mutex("orders:42").Do(ctx, nothing)
 	}))
 	o.requireAtRest(t)
-	require.Equal(t, 1, told)
+	require.Equal(t, 1, reported)
 	require.Equal(t, 1, o.count(t, "relock.hold.duration"))
 }

@@ -25,7 +25,7 @@ type settings struct {
 	common  []attribute.KeyValue
 }
 
-// WithMeterProvider sets where the metrics go. Default: the global MeterProvider, even if it is set
+// WithMeterProvider sets the MeterProvider of the metrics. Default: the global one, even if it is set
 // later.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) { s.meters = p }

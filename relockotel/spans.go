@@ -100,7 +100,7 @@ type hold struct {
 	err     error // of Do
 }
 
-// holdKey is the key by which the context of a Lock tells of its Do.
+// holdKey is the key of the Do in the context of a Lock.
 type holdKey struct{}
 
 // noteAcquired has the Do that e is of know what only a hook is told. What its fn locks with the same

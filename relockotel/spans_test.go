@@ -58,7 +58,7 @@ func TestSpans_WaitIsTheCallers(t *testing.T) {
 	})
 }
 
-func TestSpans_VainWaitHasAnError(t *testing.T) {
+func TestSpans_UnsuccessfulWaitHasAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, relockotel.WithNameClass(func(string) string { return "orders" }))
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
@@ -291,7 +291,7 @@ func TestSpans_InnerLockHasItsOwnAttributes(t *testing.T) {
 	requireChild(t, holds[0].SpanContext(), holds[1].SpanContext(), holds[0])
 }
 
-// A re-entry begins no hold, so no hook tells of it.
+// A re-entry begins no hold, so no hook reports it.
 func TestSpans_LevelHasOneWithItsName(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))

@@ -79,7 +79,7 @@ func TestCollector_CountsALossThatUnlockFinds(t *testing.T) {
 	require.Zero(t, s.sum("relock_held"))
 }
 
-// The hold had ended before; the next one was lost when Redis was still to be told of the end of this one.
+// The hold had ended before; the next one was lost before Redis had the end of this one.
 func TestCollector_DoesNotCountALossThatOnlyDelaysTheRelease(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired}
@@ -206,8 +206,8 @@ func TestCollector_BadOptionsAreRefused(t *testing.T) {
 	}{
 		{nil, "option 2 of 2 is nil"},
 		{relockprom.WithNameClass(nil), "WithNameClass: the function is nil"},
-		{relockprom.WithBuckets(relockprom.Buckets{Wait: []float64{1, 2, 2}}), "WithBuckets: Wait: the bounds are not in ascending order: 2 is followed by 2"},
-		{relockprom.WithBuckets(relockprom.Buckets{Hold: []float64{1, .5}}), "WithBuckets: Hold: the bounds are not in ascending order: 1 is followed by 0.5"},
+		{relockprom.WithBuckets(relockprom.Buckets{Wait: []float64{1, 2, 2}}), "WithBuckets: Wait: bounds not in ascending order: 2 before 2"},
+		{relockprom.WithBuckets(relockprom.Buckets{Hold: []float64{1, .5}}), "WithBuckets: Hold: bounds not in ascending order: 1 before 0.5"},
 		{relockprom.WithBuckets(relockprom.Buckets{Renew: []float64{math.NaN()}}), "WithBuckets: Renew: bound 1 is not a number"},
 	} {
 		c, err := relockprom.NewCollector(relockprom.WithNativeHistograms(), bad.option)
@@ -258,7 +258,7 @@ func TestCollector_HistogramsAreNativeOnRequest(t *testing.T) {
 	t.Fatal("no relock_wait_seconds")
 }
 
-// Two Redis servers, say: the label that tells them apart is the registerer's.
+// Two Redis servers, say: the label that distinguishes them is the registerer's.
 func TestCollector_SeveralShareARegistry(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	for _, server := range []string{"a", "b"} {

@@ -129,7 +129,7 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// tally is what happened, as the samples that tell of it.
+// tally is the expected values of the samples.
 type tally struct {
 	mu      sync.Mutex
 	samples samples
@@ -186,7 +186,7 @@ func (t *tally) unlocked(s sort, err error) {
 	t.add("relock_hold_seconds", "end", end, "kind", s.kind, "side", s.side)
 }
 
-// worker uses locks of all kinds, on a few names, in all ways, and does them harm, while it tallies what it was told.
+// worker uses locks of all kinds, on a few names, in all ways, and does them harm, while it tallies the results.
 type worker struct {
 	tally *tally
 	locks []*relock.Client
@@ -272,7 +272,7 @@ func TestLoad_ScrapeMatchesWhatHappened(t *testing.T) {
 		watched(t, at, workers, done)
 
 		var scraped samples
-		poll(func() bool { // Lost may be told after Unlock has returned
+		poll(func() bool { // Lost may be called after Unlock has returned
 			scraped = at.scrape(t).nonzero()
 			return maps.Equal(scraped, happened.seen())
 		})

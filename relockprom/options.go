@@ -108,7 +108,7 @@ func rising(bounds []float64) error {
 			return fmt.Errorf("bound %d is not a number", i+1)
 		}
 		if i > 0 && cmp.Compare(bounds[i-1], bound) >= 0 {
-			return fmt.Errorf("the bounds are not in ascending order: %v is followed by %v", bounds[i-1], bound)
+			return fmt.Errorf("bounds not in ascending order: %v before %v", bounds[i-1], bound)
 		}
 	}
 	return nil

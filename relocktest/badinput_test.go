@@ -43,7 +43,7 @@ func failureOf(t *testing.T, f func(tb testing.TB)) string {
 	return test.failure
 }
 
-func TestBadInput_MisuseFailsTheTestAndSaysHow(t *testing.T) {
+func TestBadInput_MisuseFailsTheTestWithAnExplanation(t *testing.T) {
 	c, closed := relocktest.New(t), relocktest.New(t)
 	require.NoError(t, closed.Close())
 	require.NoError(t, c.Mutex("held").Lock(t.Context()))

@@ -36,7 +36,7 @@ func New(tb testing.TB, opts ...relock.ClientOption) *relock.Client {
 	return c
 }
 
-// servers are the Redis servers of the clients that New has made: a *relock.Client does not tell its own.
+// servers are the Redis servers of the clients that New has made: a *relock.Client does not return its own.
 var servers sync.Map // of *server, by *relock.Client
 
 // serverOf returns the server of a client, or fails the test.

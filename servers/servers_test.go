@@ -132,7 +132,7 @@ func TestPath_ServerComesFirstAndNoOtherIsUsed(t *testing.T) {
 }
 
 // A row is complete whatever went wrong.
-func TestReport_TableSaysWhatWasNotRun(t *testing.T) {
+func TestReport_TableNamesWhatWasNotRun(t *testing.T) {
 	t.Parallel()
 	table := draw([]row{
 		{server: fetched[0], cells: []string{"7 passed", "**failed**", ""}, notes: []string{"3 times: it needs Redis 7"}},

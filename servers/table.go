@@ -15,7 +15,7 @@ const (
 	end   = "<!-- end: servers -->\n"
 )
 
-// draw makes the table, and says what was left out.
+// draw returns the table, with the tests that were left out.
 func draw(rows []row) string {
 	var b, notes strings.Builder
 	fmt.Fprint(&b, "| server | in |")
@@ -26,11 +26,11 @@ func draw(rows []row) string {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s |", r.server.name, r.server.source())
 		for i := range parts {
-			says := "**not run**"
+			result := "**not run**"
 			if i < len(r.cells) {
-				says = r.cells[i]
+				result = r.cells[i]
 			}
-			fmt.Fprintf(&b, " %s |", says)
+			fmt.Fprintf(&b, " %s |", result)
 		}
 		fmt.Fprintln(&b)
 		for _, note := range r.notes {

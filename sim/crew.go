@@ -17,17 +17,16 @@ import (
 	"github.com/relock-go/relock/sim/internal/play"
 )
 
-// The plays are played by child processes, each with one thread, one play at a time: what is
-// random in the order of goroutines is the least then, all cores are used, and a play that
-// crashes, or hangs, takes no other one along.
+// Child processes play the plays, each with one thread, one play at a time. So the order of goroutines is as little random as
+// possible, all cores are used, and a play that crashes or hangs does not end others.
 
-// job is a play that a child is to play: a line of its standard input.
+// job is a play for a child: a line of its standard input.
 type job struct {
-	Seed uint64
-	Only []int `json:",omitempty"` // the numbers of the faults that are left; nil: all
-	None bool  `json:",omitempty"` // no fault is left
-	Tell bool  `json:",omitempty"` // the story is wanted, whether or not a promise was broken
-	Same bool  `json:",omitempty"` // Events is wanted
+	Seed   uint64
+	Only   []int `json:",omitempty"` // the numbers of the faults that are left; nil: all
+	None   bool  `json:",omitempty"` // no fault is left
+	Report bool  `json:",omitempty"` // the story is wanted, whether or not a promise was broken
+	Same   bool  `json:",omitempty"` // Events is wanted
 }
 
 func (j job) plan() play.Plan {
@@ -38,13 +37,13 @@ func (j job) plan() play.Plan {
 	return p
 }
 
-// answer is what became of a job: a line of the child's standard output.
+// answer is the result of a job: a line of the child's standard output.
 type answer struct {
 	Seed     uint64
 	Broken   []string // promises: the names of the invariants, each once
 	Story    string
-	Crash    string // of the child, which has no more to say
-	Hangs    bool   // the play has not come to its end, and the child is gone
+	Crash    string // of the child, which then answers no more
+	Hangs    bool   // the play did not end, and the child is gone
 	Holds    int
 	Losses   int
 	Overlaps int
@@ -56,7 +55,7 @@ type answer struct {
 
 func (a answer) failed() bool { return a.Crash != "" || len(a.Broken) > 0 }
 
-// serve is the life of a child.
+// serve is the main function of a child.
 func serve(run bubble.Runner) int {
 	jobs, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
@@ -82,7 +81,7 @@ func serve(run bubble.Runner) int {
 		if j.Same {
 			a.Events = res.Digests()
 		}
-		if res.Failed() || j.Tell {
+		if res.Failed() || j.Report {
 			a.Story = res.Story()
 		}
 		if err := out.Encode(a); err != nil {
@@ -91,7 +90,7 @@ func serve(run bubble.Runner) int {
 	}
 }
 
-// patience is how long a play may take in real time: some hundred times what it does.
+// patience is how long a play may take in real time: some hundred times the usual time.
 const patience = time.Minute
 
 // child is a child process that plays.
@@ -117,9 +116,9 @@ func startChild(ctx context.Context, program string) (*child, error) {
 	return c, c.cmd.Start()
 }
 
-// play has the child play. A crash is an answer, too: the child is gone then.
+// play makes the child play. A crash is an answer, too, and the child is gone then.
 func (c *child) play(j job) answer {
-	stuck := time.AfterFunc(patience, func() { _ = c.cmd.Process.Signal(syscall.SIGQUIT) }) // it says where its goroutines are
+	stuck := time.AfterFunc(patience, func() { _ = c.cmd.Process.Signal(syscall.SIGQUIT) }) // prints its goroutines
 	defer stuck.Stop()
 	line, _ := json.Marshal(j) // has only what can be
 	_, _ = c.in.Write(append(line, '\n'))
@@ -203,7 +202,7 @@ func (c crew) one(ctx context.Context, mu *sync.Mutex, next func() (job, bool), 
 	return nil
 }
 
-// complaint is the beginning of what a child says on its standard error.
+// complaint is the beginning of a child's standard error.
 type complaint struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -1,5 +1,5 @@
-// Command sim runs the whole lock library in virtual time: many clients in one process, on embedded
-// servers, with faults that a seed decides. The judge of chaos checks the history.
+// Command sim runs the whole lock library in virtual time: many clients in one process, on embedded servers, with faults that
+// follow from a seed. The judge of chaos checks the history.
 //
 // This package is the program: its flags (main.go), the child processes that play (crew.go), the search
 // for the fewest faults that fail (search.go), the runs of broken libraries (mutants.go), and
@@ -83,7 +83,7 @@ func freshSeed() uint64 {
 	return uint64(binary.NativeEndian.Uint32(b[:])) + 1
 }
 
-// silent keeps go-redis from reporting every connection that a fault breaks.
+// silent keeps go-redis from logging every connection that a fault breaks.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}

@@ -11,8 +11,8 @@ import (
 	"github.com/relock-go/relock/chaos/mutant"
 )
 
-// runMutants builds every mutant of the library, or those named, and plays seeds from 1 on until one breaks
-// a promise that the library as it is keeps with the same seed. A crash is no catch.
+// runMutants builds every mutant of the library, or the named ones, and plays seeds from 1 on until one breaks a promise that the
+// unchanged library keeps with the same seed. A crash is no catch.
 func runMutants(ctx context.Context, out io.Writer, size int, budget time.Duration, seeds uint64, names []string) int {
 	chosen, err := mutant.Choose(names)
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *hunt) hunt(ctx context.Context, m *mutant.Mutant) bool {
 	return true
 }
 
-// passes reports whether the library as it is keeps all promises with a seed.
+// passes reports whether the unchanged library keeps all promises with a seed.
 func (h *hunt) passes(ctx context.Context, seed uint64) bool {
 	left, kept := 2, true
 	err := h.whole.play(ctx, func() (job, bool) { left--; return job{Seed: seed}, left >= 0 }, func(a answer) { kept = kept && !a.failed() })

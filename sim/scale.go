@@ -13,11 +13,11 @@ import (
 	"github.com/relock-go/relock/sim/internal/scale"
 )
 
-// measured is the file with what was measured of how the library grows.
+// measured is the file with the results.
 const measured = "scale.json"
 
-// runScale measures how the library grows, and tells it. With the root of the repository it is also kept,
-// and written into the pages.
+// runScale measures how the library scales, and prints the report. With the root of the repository it also saves the report, and
+// writes it into the pages.
 func runScale(run bubble.Runner, only, root string) int {
 	if err := measureScale(run, only, root); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -44,7 +44,7 @@ func measureScale(run bubble.Runner, only, root string) error {
 		if root == "" {
 			return nil
 		}
-		return r.Save(file) // a run of minutes is not lost when it is ended
+		return r.Save(file) // if the run is ended early, its results are not lost
 	}); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (s *search) run(ctx context.Context) int {
 	var bad *answer
 	played, at := 0, s.first
 	next := func() (job, bool) {
-		j := job{Seed: at, Tell: s.verbose}
+		j := job{Seed: at, Report: s.verbose}
 		at++
 		return j, bad == nil && (s.seeds == 0 && time.Since(began) < s.budget || s.seeds > 0 && at <= s.first+s.seeds)
 	}
@@ -54,7 +54,7 @@ func (s *search) run(ctx context.Context) int {
 		played, took.Round(time.Millisecond), float64(played)/took.Minutes(), total.Holds, total.Losses, total.Overlaps, total.Faults, total.Commands)
 	switch {
 	case bad != nil:
-		s.tell(ctx, *bad)
+		s.report(ctx, *bad)
 		return violated
 	case ctx.Err() != nil:
 		return failed
@@ -62,19 +62,18 @@ func (s *search) run(ctx context.Context) int {
 	return allKept
 }
 
-// tell tells of a seed that failed, with the fewest faults.
-func (s *search) tell(ctx context.Context, bad answer) {
+// report prints a seed that failed, with the fewest faults.
+func (s *search) report(ctx context.Context, bad answer) {
 	fmt.Fprintf(s.out, "\nseed %d breaks %v\n", bad.Seed, bad.Broken)
 	small, times := s.shrink(ctx, bad)
 	fmt.Fprintf(s.out, "with the fewest faults, after %d more plays (go run -C sim . -seed %d):\n\n%s%s\n", times, bad.Seed, small.Story, small.Crash)
 }
 
-// tries is how often a play with fewer faults has to pass until it is believed that it does: the order of
-// goroutines is not all decided by the seed.
+// tries is how often a play with fewer faults has to pass until it counts as passed, because the order of goroutines does not
+// depend on the seed alone.
 const tries = 3
 
-// shrink takes faults away as long as the play fails without them. It returns what the smallest failing
-// play said, and how many were played.
+// shrink removes faults while the play still fails. It returns the answer of the smallest failing play, and the number of plays.
 func (s *search) shrink(ctx context.Context, bad answer) (small answer, plays int) {
 	small = bad
 	var all []int
@@ -98,8 +97,8 @@ func (s *search) shrink(ctx context.Context, bad answer) (small answer, plays in
 	return small, plays
 }
 
-// fewest returns some of all for which fails is still true, and is not when any one of them is taken away:
-// delta debugging. It begins with large parts.
+// fewest returns a subset of all for which fails is true, and is false without any one element: delta debugging. It begins with
+// large parts.
 func fewest(all []int, fails func([]int) bool) []int {
 	for size := (len(all) + 1) / 2; size > 0; {
 		smaller := false
@@ -122,7 +121,7 @@ func fewest(all []int, fails func([]int) bool) []int {
 	return all
 }
 
-// sameness plays each seed several times, and says how much of that was the same.
+// sameness plays each seed several times, and prints how much was the same.
 func (s *search) sameness(ctx context.Context, times int) int {
 	if s.first == 0 {
 		s.first = 1

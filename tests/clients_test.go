@@ -46,7 +46,7 @@ func TestRing_BehindAWrapperIsPolled(t *testing.T) {
 			require.NoError(t, locktest.OutcomeOf(t, waiting))
 			other.Unlocks(t, m)
 
-			locktest.HeldByStranger(t, backend.Client(t), m.Name(), 0) // nobody hands over
+			locktest.HeldByAnother(t, backend.Client(t), m.Name(), 0) // nobody hands over
 			waiting = other.Lock(t.Context(), m)
 			locktest.GoesOn(t, waiting)
 			require.NoError(t, backend.Client(t).Del(t.Context(), m.Name()).Err())

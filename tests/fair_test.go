@@ -69,7 +69,7 @@ func TestFair_TryLockDoesNotOvertake(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		c, other := locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		require.False(t, locktest.NewActor(t).Tries(t, other.FairMutex(key)))
 		require.Empty(t, locktest.FairQueueOf(t, rdb, key), "TryLock waits")
 		waiting := waiter.Lock(t.Context(), c.FairMutex(key))
@@ -89,7 +89,7 @@ func TestFair_NewcomerDoesNotOvertakeAfterAnUnnoticedRelease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter, newcomer := b.Client(t), redistest.Key(t), locktest.NewActor(t), locktest.NewActor(t)
 		c, other := locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		waiting := waiter.Lock(t.Context(), c.FairMutex(key))
 		locktest.AwaitFairQueue(t, rdb, key, 1)
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
@@ -229,7 +229,7 @@ func TestFair_TokensRiseInTheOrderOfWaiters(t *testing.T) {
 	})
 }
 
-func TestFair_WaiterLearnsThatItsTokenIsUnavailable(t *testing.T) {
+func TestFair_UnavailableTokenIsReportedToTheWaiter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, holder, waiter := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)

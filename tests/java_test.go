@@ -86,7 +86,7 @@ func TestJava_ReleaseNotifiesTheFirstFairWaiter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
 		c, key := locksOn(t, rdb), redistest.Key(t)
-		told := javaWaits(t, rdb, key)
+		reported := javaWaits(t, rdb, key)
 		for name, ends := range map[string]func() error{
 			"Mutex":        func() error { return lockAndUnlockAll(t, c.Mutex(key)) },
 			"with levels":  func() error { return lockAndUnlockAll(t, c.Mutex(key), c.Mutex(key)) },
@@ -94,14 +94,14 @@ func TestJava_ReleaseNotifiesTheFirstFairWaiter(t *testing.T) {
 			"FairMutex":    func() error { return lockAndUnlockAll(t, c.FairMutex(key)) },
 			"with a token": func() error { return lockAndUnlockAll(t, c.FairMutex(key, relock.WithFencing())) },
 			"ForceUnlock": func() error {
-				locktest.HeldByStranger(t, rdb, key, time.Minute)
+				locktest.HeldByAnother(t, rdb, key, time.Minute)
 				_, err := c.Mutex(key).ForceUnlock(t.Context())
 				return err
 			},
 		} {
 			require.NoError(t, ends(), name)
-			require.Equal(t, "0", redistest.Receive(t, told).Payload, name)
-			require.Empty(t, told, name)
+			require.Equal(t, "0", redistest.Receive(t, reported).Payload, name)
+			require.Empty(t, reported, name)
 		}
 		require.EqualValues(t, 2, rdb.LLen(t.Context(), "redisson_lock_queue:{"+key+"}").Val(), "the queue is Java's")
 	})

@@ -38,7 +38,7 @@ return 1`)
 // comes has a foreign waiter want the lock of key, again and again, until ctx ends.
 func comes(ctx context.Context, t *testing.T, rdb *redis.Client, key string) *foreignWaiter {
 	t.Helper()
-	s, name := &foreignWaiter{done: make(chan struct{})}, "stranger:1"
+	s, name := &foreignWaiter{done: make(chan struct{})}, "another:1"
 	sub := rdb.Subscribe(ctx, locktest.ChannelOf(key))
 	_, err := sub.Receive(ctx)
 	require.NoError(t, err)

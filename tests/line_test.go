@@ -89,20 +89,20 @@ func TestLine_ContendedHoldCostsTwoCommandsAndNoTryBeforeTheEntry(t *testing.T) 
 	})
 }
 
-// inLineUnheard is one that waits for a Mutex, whose process would hear of a grant, and cannot poll.
-type inLineUnheard struct {
+// unsubscribedWaiter is one that waits for a Mutex, whose process would hear of a grant, and cannot poll.
+type unsubscribedWaiter struct {
 	m       *relock.Mutex
 	owner   *locktest.Actor
 	waiting <-chan error
 	polls   *redistest.Rule
 }
 
-// getsInLineUnheard has such a waiter be first in the line of key, which is held.
-func getsInLineUnheard(t *testing.T, b *redistest.Backend, key string) *inLineUnheard {
+// enterUnsubscribed has such a waiter be first in the line of key, which is held.
+func enterUnsubscribed(t *testing.T, b *redistest.Backend, key string) *unsubscribedWaiter {
 	t.Helper()
 	relay, rdb := locktest.RelayedTo(t, b)
 	c := locksOn(t, rdb)
-	w := &inLineUnheard{m: c.Mutex(key), owner: locktest.NewActor(t)}
+	w := &unsubscribedWaiter{m: c.Mutex(key), owner: locktest.NewActor(t)}
 	w.waiting = w.owner.Lock(t.Context(), w.m)
 	locktest.AwaitFairQueue(t, b.Client(t), key, 1)
 	locktest.AwaitSubscribed(t, b.Client(t), key, c)
@@ -113,7 +113,7 @@ func getsInLineUnheard(t *testing.T, b *redistest.Backend, key string) *inLineUn
 }
 
 // served requires that it has the lock, and has it give that back.
-func (w *inLineUnheard) served(t *testing.T) {
+func (w *unsubscribedWaiter) served(t *testing.T) {
 	t.Helper()
 	require.NoError(t, locktest.OutcomeOf(t, w.waiting))
 	w.polls.Release()
@@ -128,8 +128,8 @@ func TestLine_NoNewcomerOvertakesAtAFreeLock(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				rdb, key, newcomer := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 				m := lock(locksOn(t, rdb), key)
-				locktest.HeldByStranger(t, rdb, key, time.Minute)
-				first := getsInLineUnheard(t, b, key)
+				locktest.HeldByAnother(t, rdb, key, time.Minute)
+				first := enterUnsubscribed(t, b, key)
 				require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is told
 				require.False(t, newcomer.Tries(t, m), "the lock is free, but another waits")
 				waiting := newcomer.Lock(t.Context(), m)
@@ -166,8 +166,8 @@ func TestLine_FreeLockIsGrantedToTheFirstWhoeverPolls(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				rdb, key, next := b.Client(t), redistest.Key(t), locktest.NewActor(t)
-				locktest.HeldByStranger(t, rdb, key, time.Minute)
-				first := getsInLineUnheard(t, b, key)
+				locktest.HeldByAnother(t, rdb, key, time.Minute)
+				first := enterUnsubscribed(t, b, key)
 				m := locksOn(t, b.Client(t), relock.WithSafetyPoll(400*time.Millisecond)).Mutex(key)
 				waiting := next.Lock(t.Context(), m)
 				locktest.AwaitFairQueue(t, rdb, key, 2)

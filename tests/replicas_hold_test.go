@@ -16,8 +16,8 @@ import (
 // A waiter that is refused does not go on waiting; the one behind it tries by itself.
 func TestReplicas_UnconfirmedWaiterIsRefusedAndTheNextTries(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 300*time.Millisecond), relock.WithLocalHandoffs(0))
-	stranger := locksOn(t, b.master).Mutex(b.key)
-	locktest.RequireLocked(t, stranger)
+	another := locksOn(t, b.master).Mutex(b.key)
+	locktest.RequireLocked(t, another)
 	m := b.locks.Mutex(b.key)
 	first, second := locktest.NewActor(t), locktest.NewActor(t)
 	one := first.Lock(t.Context(), m)
@@ -28,7 +28,7 @@ func TestReplicas_UnconfirmedWaiterIsRefusedAndTheNextTries(t *testing.T) {
 	locktest.GoesOn(t, one)
 
 	b.pause()
-	locktest.RequireUnlocked(t, stranger)
+	locktest.RequireUnlocked(t, another)
 	err := locktest.OutcomeOf(t, one)
 	require.ErrorIs(t, err, relock.ErrNotReplicated)
 	require.NotContains(t, err.Error(), "still held by")
@@ -197,7 +197,7 @@ func TestMinHold_IsConfirmedByReplicas(t *testing.T) {
 	m := b.locks.Mutex(b.key, relock.WithMinHold(time.Hour))
 	b.locked(m)
 	locktest.RequireUnlocked(t, m)
-	require.Equal(t, []string{"1"}, b.waitsFor(protocol.KeepScript))
+	require.Equal(t, []string{"1"}, b.waitsFor(protocol.PlaceholderScript))
 	_, err := m.ForceUnlock(t.Context())
 	require.NoError(t, err)
 

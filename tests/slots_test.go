@@ -67,7 +67,7 @@ func TestSlots_OtherProcessesHaveTheirTurnWhereverSubscribed(t *testing.T) {
 	const inRow = 4
 	us, them := locksOn(t, cluster.Client(t), relock.WithLocalHandoffs(inRow)), locksOn(t, cluster.Client(t), relock.WithLocalHandoffs(inRow))
 	elsewhere, busy := name(1), name(0)
-	locktest.HeldByStranger(t, cluster.Client(t), elsewhere, time.Minute)
+	locktest.HeldByAnother(t, cluster.Client(t), elsewhere, time.Minute)
 	ctx, cancel := context.WithCancel(t.Context())
 	listening := locktest.NewActor(t).Lock(ctx, them.Mutex(elsewhere)) // their connection is to that node from now on
 	locktest.AwaitSubscribed(t, cluster.Nodes[1].Client(t), elsewhere, them)

@@ -39,9 +39,9 @@ func TestState_ReportsTheHolder(t *testing.T) {
 		require.Empty(t, stateOf().Owner)
 		require.NotZero(t, stateOf().FencingToken, "the counter stays")
 
-		locktest.HeldByStranger(t, rdb, key, 0)
+		locktest.HeldByAnother(t, rdb, key, 0)
 		s = stateOf()
-		require.Equal(t, "stranger:1", s.Owner)
+		require.Equal(t, "another:1", s.Owner)
 		require.Negative(t, s.TTL, "without expiry")
 	})
 }
@@ -123,7 +123,7 @@ func TestForceUnlock_LeavesAHolderItDidNotSee(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
-		locktest.HeldByStranger(t, direct, key, time.Minute)
+		locktest.HeldByAnother(t, direct, key, time.Minute)
 		newcomer := locksOn(t, direct).Mutex(key)
 		relay.Before(locktest.RunsOf(protocol.ForceScript), func(redistest.Command) {
 			_ = direct.Del(context.Background(), key).Err()

@@ -19,7 +19,7 @@ func TestTokens_AfterAForeignUnlockTheCounterHasThatOfTheHolder(t *testing.T) {
 		c := locksOn(t, rdb, relock.WithFencing())
 		for name, m := range map[string]*relock.Mutex{"mutex": c.Mutex(key), "fair": c.FairMutex(key)} {
 			for range 3 {
-				locktest.HeldByStranger(t, rdb, key, 0)
+				locktest.HeldByAnother(t, rdb, key, 0)
 				waiting := waiter.Lock(t.Context(), m)
 				locktest.AwaitSubscribed(t, rdb, key, c)
 				require.NoError(t, rdb.Del(t.Context(), key).Err())

@@ -13,7 +13,7 @@ const (
 	Padding = 16
 )
 
-// Style is that of the texts and bars of a picture, by day and by night.
+// Style is the style of the texts and bars of a picture, by day and by night.
 const Style = `text{font:13px system-ui,sans-serif;fill:#24292f}` +
 	`.t{font-weight:600;font-size:14px}.u{fill:#57606a;font-size:12px}` +
 	`.bar{fill:#9aa4af}.relock{fill:#1f883d}.floor{fill:#d0d7de}.whisker{stroke:#57606a}` +

@@ -18,7 +18,7 @@ const (
 const lineStyle = Style + `.grid{stroke:#d0d7de;stroke-width:1}.l{fill:none;stroke:#9aa4af;stroke-width:1.5}.l.relock{stroke:#1f883d;stroke-width:3}` +
 	`@media(prefers-color-scheme:dark){.grid{stroke:#3d444d}.l{stroke:#6e7781}.l.relock{stroke:#3fb950}}`
 
-// dashes tell lines of one colour apart.
+// dashes distinguish lines of one colour.
 var dashes = []string{"", "7 4", "2 3", "9 3 2 3", "4 3", "1 4"}
 
 // Line is one line of a panel.

@@ -1,4 +1,4 @@
-// Package stat has what bench and sim say of many numbers.
+// Package stat has the statistics of bench and sim.
 package stat
 
 // Jain returns Jain's fairness index: 1 if all got the lock equally often, 1/n if only one of n did.

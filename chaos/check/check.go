@@ -1,9 +1,9 @@
-// Package check judges a history: whether what was promised about locks was kept.
+// Package check judges a history: whether the promises about locks were kept.
 //
-// It has to be right in both directions on a machine that stops its processes at any time,
-// as a busy one does and the director does on purpose. So nothing strict rests on how long
-// something took: only on what was said at a time when it cannot have been true. What rests
-// on time, noticing a loss and being served, gets [Rules.Slack].
+// Its verdict has to be right in both directions, on a machine that stops processes at any time, as a busy machine does
+// and the director does on purpose. So no strict check depends on how long something took. A strict check finds an answer
+// of the library that cannot have been true at its time. Checks of time (a loss is noticed, a waiter is served) allow for
+// [Rules.Slack].
 package check
 
 import (
@@ -16,49 +16,49 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// Rules say what was promised in a run.
+// Rules are the promises of a run.
 type Rules struct {
 	TTL   time.Duration // the longest lease of any lock
-	Poll  time.Duration // the longest sleep of a waiter that no message reaches
-	Slack time.Duration // what a busy machine takes to run who is ready to
+	Poll  time.Duration // the longest sleep of a waiter that receives no message
+	Slack time.Duration // how long a busy machine may take to run a goroutine that is ready
 
-	// SplitBrain says that the deployment may lose or fork what it knew: then, after a
-	// DataLoss, two may hold, but their tokens differ and the resource refuses the older.
+	// SplitBrain: the deployment may lose or fork data. After a DataLoss there may be two holders, but their tokens differ,
+	// and the resource refuses the older one.
 	SplitBrain bool
 
-	// Lossless says that no fault of the run is a reason to lose a hold, but for the pause
-	// of its own process. Otherwise every fault is one.
+	// Lossless: no fault of the run is a reason to lose a hold, except a pause of its own process. Otherwise every fault is
+	// a reason.
 	Lossless bool
 
-	// Answered says that no fault of the run keeps Redis from answering within a third of a lease: no Lock fails.
+	// Answered: Redis answers within a third of a lease in spite of the faults, so no Lock fails.
 	Answered bool
 
-	// Quorum says that several masters vote on each lock.
+	// Quorum: several masters vote on each lock.
 	Quorum bool
 
-	// Untokened says that no hold asked for a token.
+	// Untokened: no hold requested a token.
 	Untokened bool
 
-	// SentOnce says that no command was sent twice, or came late: the counter on Redis has the token of the holder.
+	// SentOnce: no command was repeated or delayed, so the counter on Redis has the token of the holder.
 	SentOnce bool
 
-	// Prompt says that no fault of the run keeps a wake-up from its waiter, or leaves
-	// anything on Redis: who waits has the lock as soon as it is free.
+	// Prompt: no fault of the run loses a wake-up, or leaves anything on Redis. So a waiter gets the lock as soon as it is
+	// free.
 	Prompt bool
 
-	// InLine are the names for which processes stand in a line, if nothing costs one its place in it, and
-	// each serves all of its waiters when it has its turn.
+	// InLine are the names with a line of processes in which no process loses its entry, and in which each process serves all
+	// of its waiters in its turn.
 	InLine []string
 }
 
-// Report is what a history tells.
+// Report is the summary of a history.
 type Report struct {
 	Operations  int           // calls of Lock, TryLock and Unlock
-	Holds       int           // that began; of those who share an owner each has its own
+	Holds       int           // holds that began; workers that share an owner have one each
 	Losses      int           // holds that ended by a loss
 	Faults      int           // faults, pauses and kills
-	Overlaps    int           // of holds, after data was lost; otherwise an overlap is a violation
-	LongestWait time.Duration // of a Lock that succeeded
+	Overlaps    int           // overlaps of holds after a loss of data; any other is a violation
+	LongestWait time.Duration // the longest wait of a Lock that succeeded
 	Violations  []Violation
 }
 
@@ -71,12 +71,12 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s %s: %s", v.Invariant, v.Lock, v.Text) }
 
-// Invariants are the names of what is checked.
+// Invariants are the names of the checks.
 var Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "porcupine", "resource"}
 
-// Run judges the events of one run on one deployment: of all processes together, those of
-// one process in the order in which it told them. Every lock is fenced, and an owner does
-// not hold a name by two locks at a time: a MultiMutex of it, and it alone.
+// Run judges the events of one run on one deployment. They are the events of all processes, and those of one process are in
+// the order in which it reported them. Every lock is fenced, and an owner does not hold a name by two locks at a time, such
+// as a MultiMutex with the name, and a Mutex.
 func Run(events []history.Event, rules Rules) Report {
 	r := read(events, rules)
 	r.exclusion()
@@ -103,7 +103,7 @@ type run struct {
 }
 
 func read(events []history.Event, rules Rules) *run {
-	r := &run{rules: rules, story: tell(events, rules)}
+	r := &run{rules: rules, story: readStory(events, rules)}
 	for _, e := range events {
 		switch e.Kind {
 		case history.LockCall, history.UnlockCall:
@@ -133,13 +133,13 @@ func (r *run) at(t int64) string {
 	return fmt.Sprintf("%.6f s", float64(t-r.began)/float64(time.Second))
 }
 
-// of names a hold in the text of a violation.
+// of returns the name of a hold in the text of a violation.
 func (r *run) of(h *hold) string {
 	return fmt.Sprintf("%s (process %d, worker %d, Lock %d)", h.owner, h.process, h.worker, h.op)
 }
 
-// byName returns the holds of every single name, a MultiMutex's under each of its names,
-// in the order of their beginning.
+// byName returns the holds of each single name, in the order of their beginning. A hold of a MultiMutex is under each of
+// its names.
 func (r *run) byName() map[string][]*hold {
 	by := make(map[string][]*hold)
 	for _, h := range r.holds {

@@ -2,14 +2,13 @@ package check
 
 import "github.com/relock-go/relock/chaos/history"
 
-// I4: counts are exact, and Unlock says what is true.
+// I4: counts are exact, and the result of Unlock is true.
 //
-// What the library says of a hold's levels is exact whenever it says that it is valid.
-// What Redis says is exact, too, as long as no second level was ever asked for, whatever
-// was lost, resent or delivered late: no command had another count than one. With more
-// levels a late copy of an older command may have the last word on Redis, to no harm,
-// because the next command says how many there are: then only what happened without any
-// fault is judged. So it is with a quorum: while nodes do not answer, another owner may be named.
+// The library's hold count is exact whenever the library reports the hold as valid. If no re-entry was ever requested, the
+// count on Redis is exact, too, whatever was lost, repeated or delayed, because no command contained another count than 1.
+// After a re-entry a delayed copy of an older command may be the last one that is executed. This is harmless, because the
+// next command contains the right count. So then the count on Redis is judged only without faults. The same holds for a
+// quorum: while nodes do not answer, State may return another owner.
 func (r *run) counts() {
 	shared := r.sharedOwners()
 	for _, h := range r.holds {
@@ -55,7 +54,7 @@ func (r *run) count(h *hold, c count) {
 	r.breach("I4", h.lock, "%s has %d levels, but at %s %s counted %d", r.of(h), c.depth, r.at(c.at), who, c.said)
 }
 
-// unlocked judges what the Unlock of a level of h said.
+// unlocked judges the result of the Unlock of a level of h.
 func (r *run) unlocked(h *hold, u *unlock, shared bool) {
 	switch {
 	case u.outcome == history.NotHeld:
@@ -68,14 +67,14 @@ func (r *run) unlocked(h *hold, u *unlock, shared bool) {
 	if shared {
 		return // the others' levels count, too
 	}
-	// A loss may have come between the Unlock and the question.
+	// The hold may have been lost between the Unlock and the question.
 	if u.count != 0 && u.count != u.depth {
 		r.breach("I4", h.lock, "%s has %d levels after the Unlock at %s, but the library counted %d",
 			r.of(h), u.depth, r.at(u.called), u.count)
 	}
 }
 
-// I5: nothing is left over once everything is closed.
+// I5: nothing is left when everything is closed.
 func (r *run) leftovers() {
 	for _, e := range r.left {
 		r.breach("I5", e.Lock, "process %d left over: %s", e.Process, e.Note)

@@ -2,14 +2,13 @@ package check
 
 // I1: no two valid holds of different owners overlap, unless both only read.
 //
-// A hold claims to be valid from the return of its Lock until the last time at which the
-// library, when asked, said that it is. The time that counts is the one before the
-// question: whatever happened to the process later, the hold was valid then. Two claims
-// that overlap are two answers that cannot both have been true, however slow or stopped
-// anybody was, so there is no tolerance here, and no exemption.
+// A hold claims to be valid from the return of its Lock until the last time at which the library reported it as valid. The
+// time that counts is the one before the question: whatever happened to the process later, the hold was valid then. If two
+// claims overlap, two answers cannot both have been true, even if processes were slow or stopped. So there is no tolerance
+// and no exemption.
 //
-// A hold that is unlocked before the end of its min hold keeps others out until then. That counts from
-// no earlier than the call of its Lock.
+// A hold that is unlocked before the end of its min hold excludes others until then. The min hold counts from the call of
+// its Lock, or later.
 func (r *run) exclusion() {
 	for name, holds := range r.byName() {
 		var open []*hold

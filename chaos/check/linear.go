@@ -11,26 +11,25 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// porcupine: what happened to each name can have happened in some order to a reentrant
-// mutex with fencing, each Lock and Unlock at one moment between its call and its return.
+// porcupine: the operations on each name can have happened in some order on a reentrant mutex with fencing, each Lock and
+// Unlock at one moment between its call and its return.
 //
-// What counts as one operation of the mutex:
+// These are the operations of the mutex:
 //
 //   - a Lock or TryLock that succeeded: the acquisition, or a re-entry by its owner;
-//   - an Unlock, whatever it returned, as long as the hold was not lost: the level is gone;
-//   - the end of a hold that was lost, closed or killed, with all its levels: between the
-//     last time at which it was valid for sure, and the time at which it was over for sure.
+//   - an Unlock, whatever it returned, unless the hold was lost: it ends the level;
+//   - the end of a hold that was lost, closed or killed, with all its levels: between the last time at which it was
+//     certainly valid, and the first at which it was certainly over.
 //
-// Locks that failed are left out, and so are those that never returned: Redis may have
-// granted them, but until that was undone, or ran out, nobody else can have been granted
-// the lock, so a history with them is in order exactly if it is without.
+// Locks that failed or never returned are left out. Redis may have granted them, but until that grant was undone or
+// expired, no other owner can have been granted the lock. So a history is in order with them if and only if it is in order
+// without them.
 //
-// The same goes for whole holds: a history remains in order when one is taken out. Those
-// that touch a period in which data was lost are, and so are those of readers, whose order
-// among each other nothing tells: of a read-write lock it is the writers that are judged, and
-// I1 judges them against the readers.
+// A history also stays in order if a whole hold is left out. Holds are left out if they touch a period in which data was
+// lost, or if they are read holds, whose order among each other is unknown. So of a read-write lock only the writers are
+// judged here. I1 judges them against the readers.
 
-// operation is what the mutex is asked.
+// operation is one operation of the mutex.
 type operation struct {
 	kind  kind
 	owner string
@@ -46,7 +45,7 @@ const (
 	endHold
 )
 
-// mutexState is what the mutex knows.
+// mutexState is the state of the mutex.
 type mutexState struct {
 	owner string // "" if it is free
 	token int64
@@ -54,9 +53,8 @@ type mutexState struct {
 	rank  int // of the last token it has given out
 }
 
-// step is the mutex: whether it can do what it is asked, and what it knows then. Every
-// hold of the history has to be in the order, and tokens rise, so the next acquisition is
-// the one with the next token: to demand that spares porcupine the search for it.
+// step is the mutex: it returns whether an operation is possible in a state, and the next state. Tokens rise, so the next
+// acquisition is the one with the next token. To require that saves porcupine the search.
 func (s mutexState) step(op operation) (bool, mutexState) {
 	ours := s.owner == op.owner && s.token == op.token
 	switch op.kind {
@@ -84,13 +82,13 @@ func (s mutexState) step(op operation) (bool, mutexState) {
 }
 
 const (
-	// chunk is how many operations are judged at once, at least.
+	// chunk is the least number of operations that are judged at once.
 	chunk = 500
-	// patience is how long porcupine may take for one chunk: some thousand times what it does.
+	// patience is how long porcupine may take for one chunk: some thousand times the usual time.
 	patience = 30 * time.Second
 )
 
-// tenure is all that one owner did by one acquisition of a name.
+// tenure has all operations of one owner with one acquisition of a name.
 type tenure struct {
 	owner string
 	token int64
@@ -101,13 +99,13 @@ type tenure struct {
 
 func (r *run) linearizable() {
 	for name, holds := range r.byName() {
-		holds = slices.DeleteFunc(holds, func(h *hold) bool { return r.inDoubt(name, h) })
+		holds = slices.DeleteFunc(holds, func(h *hold) bool { return r.outcomeUnknown(name, h) })
 		r.inOrder(name, r.tenures(holds))
 	}
 }
 
-// inDoubt reports whether h touches a period in which the name may have had two holders.
-func (r *run) inDoubt(name string, h *hold) bool {
+// outcomeUnknown reports whether h touches a period in which the name may have had two holders.
+func (r *run) outcomeUnknown(name string, h *hold) bool {
 	_, end := r.end(h)
 	return r.dataLost(name, h.called, end)
 }
@@ -122,7 +120,7 @@ func (r *run) tenures(holds []*hold) []*tenure {
 	var tenures []*tenure
 	for _, h := range holds {
 		if h.token == 0 {
-			continue // it was over before it could be asked; otherwise I2 tells of it
+			continue // it was over before the token was requested; otherwise I2 reports it
 		}
 		k := id{h.owner, h.token}
 		if by[k] == nil {
@@ -143,7 +141,7 @@ func (r *run) tenures(holds []*hold) []*tenure {
 	return tenures
 }
 
-// operations lists what a tenure asked of the mutex.
+// operations returns the operations of a tenure.
 func (r *run) operations(t *tenure) {
 	add := func(k kind, from, to int64) {
 		op := operation{kind: k, owner: t.owner, token: t.token, rank: t.rank}
@@ -180,8 +178,7 @@ func (h *hold) clean() bool {
 	return h.lost == 0
 }
 
-// end returns the last time at which h was valid for sure, or asked to become so, and the
-// first at which it was over for sure.
+// end returns the last time at which h was certainly valid or requested, and the first at which it was certainly over.
 func (r *run) end(h *hold) (certain, over int64) {
 	over = never
 	if at := r.killed[h.process]; at != 0 {
@@ -235,7 +232,7 @@ func (r *run) inOrder(name string, tenures []*tenure) {
 	}
 }
 
-// judge asks porcupine about tenures of which nothing can have happened before floor.
+// judge judges tenures whose operations cannot have happened before floor.
 func judge(tenures []*tenure, floor int64) porcupine.CheckResult {
 	model := porcupine.Model{
 		Init: func() any { return mutexState{rank: tenures[0].rank - 1} },

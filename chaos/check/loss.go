@@ -7,12 +7,11 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// I3: a loss is noticed no later than the deadline that the holder could work out itself,
-// and before another owner gets the lock; nothing brings a lost hold back.
+// I3: a loss is noticed at the latest at the deadline that the holder can compute itself, and before another owner gets the
+// lock. A lost hold does not come back.
 //
-// Noticing takes a goroutine that runs: there is slack for it, and a process that is
-// stopped has its time when it goes on. What a hold that is noticed late has claimed
-// meanwhile is judged without slack, by I1.
+// To notice takes a goroutine that runs, so there is slack. A process that is stopped has that time when it continues.
+// Without slack, I1 judges what a hold claimed until the loss was noticed.
 func (r *run) loss() {
 	for _, h := range r.holds {
 		r.noticed(h)
@@ -25,26 +24,26 @@ func (r *run) loss() {
 	r.nothingToLose()
 }
 
-// noticed judges that a hold whose last deadline has passed was known to be over.
+// noticed judges that the end of a hold was noticed after its last deadline.
 func (r *run) noticed(h *hold) {
 	if len(h.until) == 0 {
 		return
 	}
 	due := r.due(h.process, slices.Max(h.until))
-	if end := h.ended(); due != 0 && (end == 0 || end > due) && !r.toldAnother(h, due) {
+	if end := h.ended(); due != 0 && (end == 0 || end > due) && !r.reportedElsewhere(h, due) {
 		r.breach("I3", h.lock, "%s could know that it was over by %s, but did not notice it by %s",
 			r.of(h), r.at(slices.Max(h.until)), r.at(due))
 	}
 }
 
-// toldAnother reports whether a worker that shares h had noticed the loss by a time.
-func (r *run) toldAnother(h *hold, by int64) bool {
+// reportedElsewhere reports whether a worker that shares h had noticed the loss by a time.
+func (r *run) reportedElsewhere(h *hold, by int64) bool {
 	return slices.ContainsFunc(r.holds, func(o *hold) bool {
 		return o != h && o.owner == h.owner && o.lock == h.lock && o.read == h.read && o.token == h.token && o.lost != 0 && o.lost <= by
 	})
 }
 
-// notRevived judges that every renewal was sent before the deadline of the one before.
+// notRevived judges that every renewal was sent before the deadline that the previous one had proven.
 func (r *run) notRevived(h *hold) {
 	for i := 1; i < len(h.until); i++ {
 		due := r.due(h.process, slices.Max(h.until[:i]))
@@ -55,8 +54,8 @@ func (r *run) notRevived(h *hold) {
 	}
 }
 
-// noticedFirst judges that the owner that lost a lock knew of it before another owner had it. Where
-// data was lost that cannot be promised. holds are in the order in which they began.
+// noticedFirst judges that the owner that lost a lock noticed the loss before another owner had the lock. This is not
+// promised after a loss of data. holds are in the order in which they began.
 func (r *run) noticedFirst(name string, holds []*hold) {
 	var lost []*hold // open ones that will be
 	for _, h := range holds {
@@ -64,9 +63,9 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 		for _, l := range lost {
 			due := r.due(l.process, h.returned)
 			until := l.ended()
-			// Where data was lost, the newer one may be that which Redis had forgotten: it followed a hold of before.
-			// And with data of before, the lock of the older one may have come back.
-			if h.wasLost() || h.endedInDoubt() || r.lostAgain(name, h.returned, until) {
+			// After a loss of data, the newer hold may be the one that Redis lost: it followed an earlier hold. And if older data
+			// came back, the lock of the older hold may have come back.
+			if h.wasLost() || h.outcomeUnknown() || r.lostAgain(name, h.returned, until) {
 				until = min(until, h.ended())
 			}
 			if l.excludes(h) && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, until) {
@@ -80,8 +79,7 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 	}
 }
 
-// notHeldAfterwards judges that no worker was told that a hold is valid after any worker
-// had noticed that it was lost.
+// notHeldAfterwards judges that the library never reported a hold as valid after any worker had noticed its loss.
 func (r *run) notHeldAfterwards() {
 	type id struct {
 		owner, lock string
@@ -115,10 +113,10 @@ func (r *run) notHeldAfterwards() {
 	}
 }
 
-// expiryPrecision is what a quorum allows for: a key may expire so much earlier, by the clock of its node.
+// expiryPrecision is how much earlier a key may expire by the clock of its node, which a quorum allows for.
 const expiryPrecision = int64(2 * time.Millisecond)
 
-// unexplained reports whether nothing that happened is a reason for h to have been lost.
+// unexplained reports whether no event is a reason for the loss of h.
 func (r *run) unexplained(h *hold) bool {
 	end := h.lost
 	if end == 0 {
@@ -141,19 +139,19 @@ func (r *run) unexplained(h *hold) bool {
 	return r.rules.Slack <= r.rules.TTL/2 && time.Duration(r.silence(h.process, max(end-lease, h.returned), end)) < r.rules.Slack
 }
 
-// nothingToLose judges that a Lock which was told of a loss was inside a hold: a hold that no Unlock ends would keep
-// its owner from the lock for ever.
+// nothingToLose judges that a Lock that reported a loss was inside a hold. Otherwise there is a hold that no Unlock ends,
+// and its owner could never lock again.
 func (r *run) nothingToLose() {
 	shared := r.sharedOwners()
 	for _, c := range r.calls {
 		if c.outcome == history.IsLost && !shared[c.owner] && !slices.ContainsFunc(r.holds, func(h *hold) bool { return h.openFor(c) }) {
-			r.breach("I3", c.lock, "%s (process %d, worker %d, Lock %d) asked at %s, and was told that its hold is lost, but it had none",
+			r.breach("I3", c.lock, "%s (process %d, worker %d, Lock %d) called at %s, reported the loss of its hold, but had none",
 				c.owner, c.process, c.worker, c.op, r.at(c.called))
 		}
 	}
 }
 
-// openFor reports whether c was called inside h, or while that ended.
+// openFor reports whether c was called inside h, or while h ended.
 func (h *hold) openFor(c *call) bool {
 	if h.owner != c.owner || h.process != c.process || h.returned > c.called {
 		return false

@@ -5,13 +5,11 @@ import (
 	"slices"
 )
 
-// I7: fair locks are served in order: who was in the queue before another had even asked
-// gets the lock before it.
+// I7: fair locks are served in order: if a waiter was in the line before another owner asked, it gets the lock first.
 //
-// That a waiter is in the queue is known from when Redis has told it that it waits, and
-// that it was served first from its token. Its place is a lease: while a fault is in force,
-// or the traffic or its own process stands still, it may lose it, and a waiter that gives up has
-// none. Owners who act together are left out: one may have asked for all.
+// A waiter is in the line from the answer of Redis that it waits. The tokens show who was served first. An entry is a
+// lease: the waiter may lose it during a fault, or while the traffic or its own process stands still. A waiter that gives
+// up has no entry. Workers that share an owner are left out, because one request may count for all.
 func (r *run) order() {
 	by := make(map[string][]*hold)
 	for _, h := range r.holds {
@@ -24,8 +22,8 @@ func (r *run) order() {
 	}
 }
 
-// orderOf examines the fair holds of one name. In the order of their calls, each is compared
-// with the one with the highest token of those that were in the queue by then.
+// orderOf examines the fair holds of one name, in the order of their calls. Of the holds that were in the line before the
+// call, it compares each with the one that has the highest token.
 func (r *run) orderOf(name string, holds []*hold) {
 	queued := slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool { return h.queued == 0 || r.excused(h) })
 	slices.SortFunc(queued, func(a, b *hold) int { return cmp.Compare(a.queued, b.queued) })
@@ -44,14 +42,14 @@ func (r *run) orderOf(name string, holds []*hold) {
 	}
 }
 
-// excused reports whether something may have cost h its place in the queue.
+// excused reports whether h may have lost its entry in the line for a reason.
 func (r *run) excused(h *hold) bool {
 	return r.disturbed(h.called, h.returned) || r.dataLost(h.lock, h.called, h.returned) ||
 		r.stopped(h.process, h) || r.stopped(director, h)
 }
 
-// stopped reports whether a process did not run for long enough that h may have lost its place. A place lives
-// for two safety polls, and no longer than the lease of the lock, and is asked for three times in that.
+// stopped reports whether a process did not run for so long that h may have lost its entry. An entry lives for two safety
+// polls, or for the lease of the lock if that is less, and is polled three times in that time.
 func (r *run) stopped(process int, h *hold) bool {
 	place := 2 * int64(r.rules.Poll)
 	if len(h.until) > 0 {

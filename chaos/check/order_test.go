@@ -6,15 +6,15 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// waitsInOrder is a Lock of a fair lock that was told at queued that it waits; 0: it was not.
+// waitsInOrder is a Lock of a fair lock that was answered at queued that it waits; 0: it was not.
 func (a *actor) waitsInOrder(called, queued, returned, token int64) *actor {
 	a.ops++
 	a.op, a.depth = a.ops, 1
-	a.tell(called, history.Event{Kind: history.LockCall, Op: a.op, Fair: true})
+	a.record(called, history.Event{Kind: history.LockCall, Op: a.op, Fair: true})
 	if queued != 0 {
-		a.tell(queued, history.Event{Kind: history.Queued, Op: a.op})
+		a.record(queued, history.Event{Kind: history.Queued, Op: a.op})
 	}
-	a.tell(returned, history.Event{Kind: history.LockReturn, Op: a.op, Outcome: history.OK, Token: token, Depth: 1,
+	a.record(returned, history.Event{Kind: history.LockReturn, Op: a.op, Outcome: history.OK, Token: token, Depth: 1,
 		Until: dawn + returned*ms + 990*ms})
 	return a
 }
@@ -39,60 +39,60 @@ func TestOrder_FairLocksAreServedInOrder(t *testing.T) {
 		hasty(s, 105, 2)
 	}
 	runCases(t, []testCase{
-		{name: "one after the other", tell: func(s *script) {
+		{name: "one after the other", record: func(s *script) {
 			patient(s, 2)
 			s.by(3, "c").waitsInOrder(11, 15, 400, 3).unlocks(410, 411, ok).lives(2000)
 		}},
-		{name: "who asked before the other was known to wait may have come first", tell: func(s *script) {
+		{name: "who asked before the other was known to wait may have come first", record: func(s *script) {
 			patient(s, 3)
 			hasty(s, 9, 2)
 		}},
-		{name: "one that is not fair may overtake", tell: func(s *script) {
+		{name: "one that is not fair may overtake", record: func(s *script) {
 			patient(s, 3)
 			s.by(3, "c").locks(105, 200, 2).unlocks(210, 211, ok).lives(2000)
 		}},
-		{name: "not while a fault is in force", tell: func(s *script) {
+		{name: "not while a fault is in force", record: func(s *script) {
 			s.fault(20, 30)
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
-		{name: "not while a disturbance lasts", tell: func(s *script) {
+		{name: "not while a disturbance lasts", record: func(s *script) {
 			s.disturbed(-1100, 320)
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
-		{name: "also a TTL after it", want: []string{"I7"}, tell: func(s *script) {
+		{name: "also a TTL after it", want: []string{"I7"}, record: func(s *script) {
 			s.disturbed(-1100, -1050)
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
-		{name: "not while the waiter is stopped", tell: func(s *script) {
+		{name: "not while the waiter is stopped", record: func(s *script) {
 			s.pause(2, 20, 30)
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
-		{name: "not while the machine lets the waiter's process wait for so long that its place may be over", tell: func(s *script) {
+		{name: "not while the machine lets the waiter's process wait for so long that its place may be over", record: func(s *script) {
 			s.by(2, "b").beats(0, 20).beats(100, 300)
 			brief(s, 150)
 		}},
-		{name: "also while it lets it wait for less", want: []string{"I7"}, tell: func(s *script) {
+		{name: "also while it lets it wait for less", want: []string{"I7"}, record: func(s *script) {
 			s.by(2, "b").beats(0, 20).beats(80, 300)
 			brief(s, 150)
 		}},
-		{name: "also while it lets it wait for as long, and its place lives for longer", want: []string{"I7"}, tell: func(s *script) {
+		{name: "also while it lets it wait for as long, and its place lives for longer", want: []string{"I7"}, record: func(s *script) {
 			s.by(2, "b").beats(0, 20).beats(100, 300)
 			brief(s, 990)
 		}},
-		{name: "also while another one is stopped", want: []string{"I7"}, tell: func(s *script) {
+		{name: "also while another one is stopped", want: []string{"I7"}, record: func(s *script) {
 			s.pause(1, 500, 700)
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
-		{name: "overtaken by one who came later", want: []string{"I7"}, tell: func(s *script) {
+		{name: "overtaken by one who came later", want: []string{"I7"}, record: func(s *script) {
 			patient(s, 3)
 			hasty(s, 11, 2)
 		}},
-		{name: "overtaken by one of two", want: []string{"I7"}, tell: func(s *script) {
+		{name: "overtaken by one of two", want: []string{"I7"}, record: func(s *script) {
 			patient(s, 4)
 			s.by(4, "d").waitsInOrder(6, 12, 150, 2).unlocks(160, 161, ok).lives(2000)
 			hasty(s, 105, 3)

@@ -80,7 +80,7 @@ func (s *simulation) step() {
 	default:
 		s.joined(a, t)
 	}
-	s.vain()
+	s.timesOut()
 }
 
 // body is what is done under the lock.
@@ -161,8 +161,8 @@ func (s *simulation) joined(a *actor, t int64) {
 	s.busy[a] = s.now
 }
 
-// vain is a Lock that gets nothing.
-func (s *simulation) vain() {
+// timesOut is a Lock that gets nothing.
+func (s *simulation) timesOut() {
 	a := s.idle(s.now)
 	from := max(s.busy[a]+1, s.now-s.between(0, 20))
 	wait := s.between(1, 20)

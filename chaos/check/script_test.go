@@ -52,7 +52,7 @@ func (a *actor) on(lock string) *actor {
 
 func (s *script) add(at int64, e history.Event) { e.At = dawn + at*ms; s.events = append(s.events, e) }
 
-func (a *actor) tell(at int64, e history.Event) {
+func (a *actor) record(at int64, e history.Event) {
 	e.Process, e.Worker, e.Owner, e.Lock, e.Read = a.process, a.worker, a.owner, a.lock, a.read
 	if e.Op == 0 {
 		e.Op = a.op
@@ -68,8 +68,8 @@ func (a *actor) locks(called, returned, token int64) *actor {
 	if a.depth == 1 {
 		a.op = op
 	}
-	a.tell(called, history.Event{Kind: history.LockCall, Op: op, Fixed: a.fixed, MinHold: a.minHold * ms})
-	a.tell(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: history.OK, Token: token, Depth: a.depth,
+	a.record(called, history.Event{Kind: history.LockCall, Op: op, Fixed: a.fixed, MinHold: a.minHold * ms})
+	a.record(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: history.OK, Token: token, Depth: a.depth,
 		Until: dawn + returned*ms + 990*ms})
 	return a
 }
@@ -98,33 +98,33 @@ func (a *actor) reads(called, returned int64) *actor {
 func (a *actor) waits(called, returned, wait int64, outcome history.Outcome) *actor {
 	a.ops++
 	op := a.ops
-	a.tell(called, history.Event{Kind: history.LockCall, Op: op, Wait: wait * ms})
+	a.record(called, history.Event{Kind: history.LockCall, Op: op, Wait: wait * ms})
 	if returned != 0 {
-		a.tell(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: outcome})
+		a.record(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: outcome})
 	}
 	return a
 }
 
 func (a *actor) holds(at ...int64) *actor {
 	for _, t := range at {
-		a.tell(t, history.Event{Kind: history.Held})
+		a.record(t, history.Event{Kind: history.Held})
 	}
 	return a
 }
 
-// counts is a Held that tells how many levels there are.
+// counts is a Held with the number of levels.
 func (a *actor) counts(at int64, kind history.Kind, count int) *actor {
-	a.tell(at, history.Event{Kind: kind, Depth: a.depth, Count: count})
+	a.record(at, history.Event{Kind: kind, Depth: a.depth, Count: count})
 	return a
 }
 
 func (a *actor) renews(at int64) *actor {
-	a.tell(at, history.Event{Kind: history.Renewed, Until: dawn + at*ms + 990*ms})
+	a.record(at, history.Event{Kind: history.Renewed, Until: dawn + at*ms + 990*ms})
 	return a
 }
 
 func (a *actor) loses(at int64) *actor {
-	a.tell(at, history.Event{Kind: history.Lost, Err: "lost"})
+	a.record(at, history.Event{Kind: history.Lost, Err: "lost"})
 	return a
 }
 
@@ -133,20 +133,20 @@ func (a *actor) unlocks(called, returned int64, outcome history.Outcome) *actor 
 	a.ops++
 	op := a.ops
 	a.depth--
-	a.tell(called, history.Event{Kind: history.UnlockCall, Op: op})
+	a.record(called, history.Event{Kind: history.UnlockCall, Op: op})
 	if returned != 0 {
-		a.tell(returned, history.Event{Kind: history.UnlockReturn, Op: op, Outcome: outcome, Depth: a.depth})
+		a.record(returned, history.Event{Kind: history.UnlockReturn, Op: op, Outcome: outcome, Depth: a.depth})
 	}
 	return a
 }
 
 func (a *actor) writes(called, returned, token int64, outcome history.Outcome) *actor {
-	a.tell(called, history.Event{Kind: history.WriteCall, Token: token})
-	a.tell(returned, history.Event{Kind: history.WriteReturn, Token: token, Outcome: outcome})
+	a.record(called, history.Event{Kind: history.WriteCall, Token: token})
+	a.record(returned, history.Event{Kind: history.WriteReturn, Token: token, Outcome: outcome})
 	return a
 }
 
-// beats has the process tell that it runs, from a time to another.
+// beats makes the process report that it runs, in a period.
 func (a *actor) beats(from, to int64) *actor {
 	for at := from; at <= to; at += history.Beat.Milliseconds() {
 		a.add(at, history.Event{Kind: history.Alive, Process: a.process})
@@ -154,7 +154,7 @@ func (a *actor) beats(from, to int64) *actor {
 	return a
 }
 
-// lives has the process tell something, so that it is known to run.
+// lives makes the process report an event, so that it counts as running.
 func (a *actor) lives(at ...int64) *actor {
 	for _, t := range at {
 		a.add(t, history.Event{Kind: history.Bye, Process: a.process})

@@ -7,13 +7,12 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// I6, too: readers do not keep a writer out by coming one after the other. Once a writer has
-// waited for as long as a waiter takes at most to ask, nobody reads who has asked later.
+// I6, too: readers that follow one another do not block a writer for ever. When a writer has waited for the longest time
+// between two requests of a waiter, no reader that asked later gets the lock.
 //
-// After a writer both sides have the same chance, and one who gives up may have been the one
-// who kept readers out, so the time begins anew then. While something is at fault, or
-// a process does not run, nothing is promised. A writer whose Lock failed had no answer: Redis may not have known that
-// it waits.
+// After a writer both sides have the same chance. A writer that gives up may have been the one whose claim blocked readers.
+// So the time starts again in both cases. During a fault, or while a process does not run, nothing is promised. If the Lock
+// of a writer failed, Redis may not have its claim.
 func (r *run) starving() {
 	asked := make(map[string][]*call) // by writers, of locks that are read, too
 	readers := make(map[string][]*hold)
@@ -54,7 +53,7 @@ func (r *run) starving() {
 	}
 }
 
-// beginnings returns when the waiting of writers begins anew, in order.
+// beginnings returns the times at which the waits of writers start again, in order.
 func (r *run) beginnings(name string, writers []*call) []int64 {
 	var at []int64
 	for _, c := range writers {
@@ -82,8 +81,8 @@ func (r *run) writing(name string, reader *hold) bool {
 	})
 }
 
-// troubled reports whether anything was at fault in a period, or a process did not run. What a fault has delivered late,
-// for an owner that has given up, may stay for a TTL.
+// troubled reports whether there was a fault in a period, or a process did not run. If a fault delivered a command late, for
+// an owner that has given up, its effect may last for a TTL.
 func (w *world) troubled(from, to int64) bool {
 	for process := range w.paused {
 		if w.wasPaused(process, from, to) {

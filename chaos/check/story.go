@@ -8,12 +8,11 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// story is what the events of a run amount to: who held what, who waited, and what the
-// director did meanwhile.
+// story is the meaning of the events of a run: the holds, the waits, and the faults of the director.
 type story struct {
 	began   int64
 	holds   []*hold
-	calls   []*call // of Lock and TryLock, whatever came of them
+	calls   []*call // of Lock and TryLock, with any result
 	writes  []*write
 	left    []history.Event
 	misused []history.Event
@@ -23,16 +22,15 @@ type story struct {
 	strays []*unlock
 }
 
-// hold is what one worker holds of a lock, from the return of its outermost Lock to the
-// Unlock of that. Workers that share an owner have a hold each; the library has one for
-// all of them, and they overlap.
+// hold is the use of a lock by one worker, from the return of its outermost Lock to the Unlock of that. Workers that share an
+// owner have a hold each, and these overlap. The library has one hold for all of them.
 type hold struct {
 	*call         // the outermost Lock
 	token   int64 // of that
 	levels  []*level
-	proofs  []int64 // times at which the library said that the hold was valid
+	proofs  []int64 // times at which the library reported the hold as valid
 	counted []count
-	until   []int64 // each no later than this the hold is lost unless renewed, in the order they were told
+	until   []int64 // deadlines, in the order in which they were reported: at each the hold is lost unless renewed
 	lost    int64   // when the loss was noticed; 0: never
 	why     string
 	calm    bool // every Lock and Unlock inside succeeded
@@ -53,7 +51,7 @@ type call struct {
 	fixed               bool
 	fair                bool  // served in order
 	read                bool  // others may read at the same time
-	queued              int64 // when Redis had told that it waits, for a fair lock; 0: unknown
+	queued              int64 // when Redis answered that it waits; 0: unknown
 	wait                int64
 	minHold             int64 // 0: none
 	outcome             history.Outcome
@@ -71,13 +69,13 @@ type unlock struct {
 	outermost           bool
 }
 
-// count is what an owner said that the levels of a hold are.
+// count is a reported hold count.
 type count struct {
 	at          int64
 	said, depth int
-	token       int64 // of the counter, if Redis said it
-	redis       bool  // Redis said it
-	nested      bool  // a second level had been asked for, or had failed
+	token       int64 // of the counter, if it was reported by Redis
+	redis       bool  // it was reported by Redis
+	nested      bool  // a second level was requested before, or had failed
 }
 
 // write is a write to the resource.
@@ -90,8 +88,8 @@ type write struct {
 	outcome          history.Outcome
 }
 
-// claimed is the last time at which the hold is known to have been valid. A hold that was
-// lost never becomes valid again, so it was valid all the time since its Lock returned.
+// claimed returns the last time at which the hold was certainly valid. A lost hold never becomes valid again, so it was valid
+// all the time since its Lock returned.
 func (h *hold) claimed() int64 {
 	last := h.returned
 	for _, at := range h.proofs {
@@ -100,8 +98,8 @@ func (h *hold) claimed() int64 {
 	return last
 }
 
-// keptFrom is until when others are kept out by the min hold of h, which was unlocked, if that counts from
-// the given time; 0: nothing was kept. A hold that was lost keeps nothing.
+// keptFrom returns until when the min hold of h, which was unlocked, excludes others, if the min hold counts from the given
+// time; 0: it excludes no one, as after a loss.
 func (h *hold) keptFrom(t int64) int64 {
 	if u := h.unlocked(); h.minHold == 0 || u == nil || u.outcome != history.OK {
 		return 0
@@ -112,22 +110,22 @@ func (h *hold) keptFrom(t int64) int64 {
 // excludes reports whether h and o must not be valid at the same time.
 func (h *hold) excludes(o *hold) bool { return h.owner != o.owner && !(h.read && o.read) }
 
-// unlocked is the Unlock of the outermost level, or nil.
+// unlocked returns the Unlock of the outermost level, or nil.
 func (h *hold) unlocked() *unlock { return h.levels[0].unlock }
 
-// wasLost reports whether any holder was told that the hold was lost.
+// wasLost reports whether the loss of the hold was reported to any worker.
 func (h *hold) wasLost() bool {
 	u := h.unlocked()
 	return h.lost != 0 || u != nil && u.outcome == history.IsLost
 }
 
-// endedInDoubt reports whether h was unlocked without a word of Redis.
-func (h *hold) endedInDoubt() bool {
+// outcomeUnknown reports whether h was unlocked without an answer of Redis.
+func (h *hold) outcomeUnknown() bool {
 	u := h.unlocked()
 	return u != nil && u.outcome == history.Failed
 }
 
-// ended is when the worker knew that the hold was over, or had given it up; 0: never.
+// ended returns when the worker had noticed that the hold was over, or had given it up; 0: never.
 func (h *hold) ended() int64 {
 	u := h.unlocked()
 	switch {
@@ -143,7 +141,7 @@ func (h *hold) ended() int64 {
 // opID is a call of one process.
 type opID struct{ process, op int }
 
-// slot is where the levels of one worker are stacked.
+// slot has the levels of one worker.
 type slot struct {
 	process, worker int
 	owner, lock     string
@@ -161,7 +159,7 @@ type reader struct {
 	writing map[opID]*write // by worker: it has one write at a time
 }
 
-func tell(events []history.Event, rules Rules) *story {
+func readStory(events []history.Event, rules Rules) *story {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
 	d := &reader{
@@ -201,7 +199,7 @@ func (d *reader) event(e history.Event) {
 	case history.UnlockReturn:
 		d.unlockReturn(id, e)
 	case history.Held, history.Counted:
-		d.told(id, e)
+		d.noteHold(id, e)
 	case history.Renewed:
 		d.renewed(e.Owner, e.Lock, e.Read, e.Until)
 	case history.Lost:
@@ -251,7 +249,7 @@ func (d *reader) lockReturn(id opID, e history.Event) {
 	}
 }
 
-// renewed notes a deadline of all who hold the lock as owner: the lease is one.
+// renewed records a deadline for all workers that hold the lock as owner, because they share the lease.
 func (d *reader) renewed(owner, lock string, read bool, until int64) {
 	if until == 0 {
 		return
@@ -290,7 +288,7 @@ func (d *reader) unlockReturn(id opID, e history.Event) {
 		return
 	}
 	if u.outcome == history.OK {
-		h.proofs = append(h.proofs, u.called) // of a hold that is over it would have said so
+		h.proofs = append(h.proofs, u.called) // if the hold had been over, the Unlock would have reported that
 	} else {
 		h.calm = false
 	}
@@ -299,22 +297,22 @@ func (d *reader) unlockReturn(id opID, e history.Event) {
 	}
 }
 
-// told notes what was said of a hold.
-func (d *reader) told(id opID, e history.Event) {
+// noteHold records an event about a hold.
+func (d *reader) noteHold(id opID, e history.Event) {
 	h := d.holds[id]
 	if h == nil {
 		return
 	}
 	h.proofs = append(h.proofs, e.At)
 	if e.Depth == 0 {
-		return // of several who share an owner nobody knows how many levels there are
+		return // if several workers share an owner, the right count is unknown
 	}
 	nested := !h.calm || len(h.levels) > 1
 	h.counted = append(h.counted, count{at: e.At, said: e.Count, depth: e.Depth, token: e.Token,
 		redis: e.Kind == history.Counted, nested: nested})
 }
 
-// sharedOwners returns the owners that several workers act as.
+// sharedOwners returns the owners that several workers share.
 func (s *story) sharedOwners() map[string]bool {
 	type worker struct{ process, worker int }
 	workers := make(map[string]map[worker]bool)

@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// I2: tokens rise in real-time order: if one Lock had returned before another was called,
-// it has the lower token. Two holds never have the same; a re-entry has that of its hold.
-// That is promised whatever data was lost: tokens follow the server's clock. Who only reads
-// has none. One acquisition has one token: while it is held no other is minted, unless a command was sent twice, as where
-// a process did not get to run.
+// I2: tokens rise in real-time order: if one Lock returned before another was called, it has the lower token. Two holds never
+// have the same token. A re-entry has the token of its hold. This holds after any loss of data, because tokens follow the
+// server's clock. Readers have no token. One acquisition has one token: no other is created while it is held, unless a
+// command was sent twice, for example because a process did not run.
 func (r *run) tokens() {
 	for _, h := range r.holds {
 		for _, lv := range h.levels {
@@ -42,7 +41,7 @@ func (r *run) tokensOf(name string, holds []*hold) {
 		}
 		switch same := owners[h.token]; {
 		case h.token == 0:
-			if h.claimed() > h.returned { // otherwise it may have ended before it was asked for its token
+			if h.claimed() > h.returned { // otherwise it may have ended before its token was requested
 				r.breach("I2", name, "%s has no token", r.of(h))
 			}
 			continue
@@ -56,13 +55,12 @@ func (r *run) tokensOf(name string, holds []*hold) {
 	}
 }
 
-// sameHold reports whether two holds, a the one that was asked for first, can be one for
-// the library: that of workers who share an owner.
+// sameHold reports whether two holds of workers that share an owner can be one hold of the library. a was requested first.
 func (r *run) sameHold(a, b *hold) bool {
 	if a.owner != b.owner || a.lock != b.lock {
 		return false
 	}
-	// A level of some owner must have kept the hold going until b was asked for.
+	// Some level must have lasted until b was requested.
 	return slices.ContainsFunc(r.holds, func(h *hold) bool {
 		u := h.unlocked()
 		return h.owner == a.owner && h.lock == a.lock && h.token == a.token && h.called <= b.called &&

@@ -28,7 +28,7 @@ func TestTokens_TheCounterHasThatOfTheHolder(t *testing.T) {
 				s.add(11, history.Event{Kind: history.Paused, Process: 1})
 				s.add(19, history.Event{Kind: history.Resumed, Process: 1})
 			}
-			a.tell(20, history.Event{Kind: history.Counted, Depth: 1, Count: 1, Token: c.counter})
+			a.record(20, history.Event{Kind: history.Counted, Depth: 1, Count: 1, Token: c.counter})
 			a.unlocks(30, 31, ok)
 			rules := strict
 			rules.SentOnce = c.sentOnce

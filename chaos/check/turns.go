@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// I7, too: a process that waits for a Mutex has its turn before one that has come later.
+// I7, too: a process that waits for a Mutex has its turn before a process that came later.
 //
-// A waiter stands in the line from when it was told that it waits, and a little later: by its process'
-// place, which its process keeps until its turn. So it is judged against the owners of processes that had
-// neither a holder nor a waiter from then on, until they asked; and only if its own process did not hold the
-// lock meanwhile, because then its turn may just have ended, with a new place at the end. In its turn a
-// process serves all of its waiters: only where turns are long enough is that promised, where nothing is at
-// fault, and for names that no one wanted together with others, who give back what they get.
+// A process is in the line from a moment after the answer that its waiter waits, and keeps its entry until its turn. So the
+// waiter is judged against the owners of processes that had neither a holder nor a waiter from then until they asked. It is
+// judged only if its own process did not hold the lock meanwhile, because a turn of the process may have ended then, with a
+// new entry at the end. A process serves all of its waiters in its turn. This is promised only if turns are long enough,
+// without faults, and for names that no owner wants together with others, because such an owner may release what it gets.
 func (r *run) turns() {
 	shared := r.sharedOwners()
 	by := make(map[string][]*call)
@@ -46,7 +45,7 @@ func (r *run) turns() {
 	}
 }
 
-// waited reports whether a process had one of calls under way in a period, the end of which does not count.
+// waited reports whether a process had one of calls in progress in a period, not counting its end.
 func waited(process int, calls []*call, from, to int64) bool {
 	return slices.ContainsFunc(calls, func(c *call) bool {
 		return c.process == process && c.called < to && (c.returned == 0 || c.returned >= from)

@@ -6,13 +6,13 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// waitsInLine is a Lock that was told at queued that it waits.
+// waitsInLine is a Lock that was answered at queued that it waits.
 func (a *actor) waitsInLine(called, queued, returned int64) *actor {
 	a.ops++
 	a.op, a.depth = a.ops, 1
-	a.tell(called, history.Event{Kind: history.LockCall, Op: a.op})
-	a.tell(queued, history.Event{Kind: history.Queued, Op: a.op})
-	a.tell(returned, history.Event{Kind: history.LockReturn, Op: a.op, Outcome: history.OK, Depth: 1, Until: dawn + returned*ms + 990*ms})
+	a.record(called, history.Event{Kind: history.LockCall, Op: a.op})
+	a.record(queued, history.Event{Kind: history.Queued, Op: a.op})
+	a.record(returned, history.Event{Kind: history.LockReturn, Op: a.op, Outcome: history.OK, Depth: 1, Until: dawn + returned*ms + 990*ms})
 	return a
 }
 
@@ -30,41 +30,41 @@ func TestTurns_OfProcessesFollowTheLine(t *testing.T) {
 		s.by(process, "c").locks(called, 700, 0).unlocks(710, 711, ok).lives(2000)
 	}
 	runCases(t, []testCase{
-		{name: "one after the other", rules: inLine, tell: func(s *script) {
+		{name: "one after the other", rules: inLine, record: func(s *script) {
 			patient(s)
 			s.by(3, "c").waitsInLine(300, 305, 900).unlocks(910, 911, ok).lives(2000)
 		}},
-		{name: "overtaken by one who came later", rules: inLine, want: []string{"I7"}, tell: func(s *script) {
+		{name: "overtaken by one who came later", rules: inLine, want: []string{"I7"}, record: func(s *script) {
 			patient(s)
 			overtaking(s, 3, 605)
 		}},
-		{name: "of a name without a line", rules: unlined, tell: func(s *script) {
+		{name: "of a name without a line", rules: unlined, record: func(s *script) {
 			patient(s)
 			overtaking(s, 3, 605)
 		}},
-		{name: "by one who asked before the other had its place", rules: inLine, tell: func(s *script) {
+		{name: "by one who asked before the other had its place", rules: inLine, record: func(s *script) {
 			patient(s)
 			overtaking(s, 3, 100)
 		}},
-		{name: "by one of the same process", rules: inLine, tell: func(s *script) {
+		{name: "by one of the same process", rules: inLine, record: func(s *script) {
 			patient(s)
 			s.by(2, "b2").also(2).locks(605, 700, 0).unlocks(710, 711, ok).lives(2000)
 		}},
-		{name: "by one whose process held the lock meanwhile", rules: inLine, tell: func(s *script) {
+		{name: "by one whose process held the lock meanwhile", rules: inLine, record: func(s *script) {
 			patient(s)
 			s.by(1, "a2").also(2).locks(550, 700, 0).unlocks(710, 711, ok)
 		}},
-		{name: "by one whose process waited meanwhile", rules: inLine, tell: func(s *script) {
+		{name: "by one whose process waited meanwhile", rules: inLine, record: func(s *script) {
 			patient(s)
 			s.by(3, "d").also(2).waits(8, 400, 392, ended)
 			overtaking(s, 3, 605)
 		}},
-		{name: "after the own process had its turn", rules: inLine, tell: func(s *script) {
+		{name: "after the own process had its turn", rules: inLine, record: func(s *script) {
 			patient(s)
 			s.by(2, "b2").also(2).locks(2, 605, 0).unlocks(610, 611, ok).lives(2000)
 			overtaking(s, 3, 650)
 		}},
-		{name: "where names are wanted together", rules: inLine, tell: func(s *script) {
+		{name: "where names are wanted together", rules: inLine, record: func(s *script) {
 			patient(s)
 			overtaking(s, 3, 605)
 			s.by(4, "m").on("l,m").waits(0, 100, 100, ended).lives(2000)

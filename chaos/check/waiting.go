@@ -9,11 +9,11 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// gathering is how long a waiter that wants several names may keep one from all others while it
-// collects the rest: one such waiter after the other.
+// gathering is how long a waiter that wants several names may block one of them for all others, while it collects the rest.
+// Several such waiters may follow one another.
 const gathering = 2 * time.Second
 
-// keepers is how many of calls were under way in a period.
+// keepers returns how many of calls were in progress in a period.
 func keepers(calls []*call, from, to int64) (n int) {
 	for _, c := range calls {
 		if c.called < to && (c.returned == 0 || c.returned > from) {
@@ -23,19 +23,17 @@ func keepers(calls []*call, from, to int64) (n int) {
 	return n
 }
 
-// I6: everybody is served, or told that the wait is over.
+// I6: every waiter is served, or its call returns when the wait is over.
 //
-// A waiter does not wait for longer than TTL + Poll + Slack while nobody claims to hold
-// the lock: the last holder's lease runs out within a TTL of its last claim or renewal, and
-// within a Poll of that the waiters of every process have asked. While a fault is in force, and for
-// a TTL after it, because of what it may have left on Redis, nothing is promised. A
-// process that is killed or stopped may have been granted the lock without ever being able
-// to say so: that costs one more TTL each. Its place in the line, too, stays for a TTL at most,
-// and so long it may yet be granted the lock if it was not listening at the end.
+// A waiter does not wait for longer than TTL + Poll + Slack while no owner claims to hold the lock: the lease of the last
+// holder ends within a TTL of its last claim or renewal, and the waiters of every process ask within a Poll after that.
+// During a fault, and for a TTL after it, nothing is promised, because the fault may have left something on Redis. A process
+// that is killed or stopped may have been granted the lock without an event, which costs one more TTL each. Its entry in the
+// line, too, stays for a TTL at most, and may be granted the lock in that time if the process was not subscribed at its end.
 //
-// Where nothing keeps a wake-up from its waiter, half a poll has to do.
+// If no wake-up can be lost, half a poll is enough.
 //
-// Where Redis answers, no call fails.
+// If Redis answers, no call fails.
 func (r *run) waiting() {
 	r.punctual()
 	for _, c := range r.calls {
@@ -45,7 +43,7 @@ func (r *run) waiting() {
 		}
 	}
 	claims := make(map[string][]window)
-	together := make(map[string][]*call) // those that want a name together with others
+	together := make(map[string][]*call) // the calls that want a name together with others
 	for name, holds := range r.byName() {
 		claims[name] = r.merge(holds)
 	}
@@ -82,7 +80,7 @@ func (r *run) waiting() {
 	}
 }
 
-// punctual judges that calls returned when their wait was over, and Unlocks at all.
+// punctual judges that calls returned when their wait was over, and that every Unlock returned.
 func (r *run) punctual() {
 	for _, c := range r.calls {
 		if c.wait == 0 {
@@ -100,8 +98,7 @@ func (r *run) punctual() {
 	}
 }
 
-// idle returns the periods of a wait in which nobody held the lock and nothing explains
-// that the waiter did not get it.
+// idle returns the periods of a wait in which no owner held the lock and nothing explains why the waiter did not get it.
 func (r *run) idle(c *call, end int64, claims map[string][]window) []window {
 	busy := slices.Concat(r.paused[c.process], r.paused[director])
 	for _, f := range r.faults {
@@ -144,7 +141,8 @@ func (r *run) silenced(gap window) int64 {
 	return n
 }
 
-// merge returns the periods in which any of the holds was claimed, renewed, or kept, in order and apart.
+// merge returns the periods in which any of the holds was claimed, renewed, or reserved by its min hold, in order and without
+// overlaps.
 func (r *run) merge(holds []*hold) []window {
 	var merged []window
 	for _, h := range holds {
@@ -153,7 +151,7 @@ func (r *run) merge(holds []*hold) []window {
 		}
 		end := max(h.claimed(), h.keptFrom(h.returned))
 		if len(h.until) > 0 {
-			end = max(end, slices.Max(h.until)-int64(r.rules.TTL)) // when the last renewal was sent that was confirmed
+			end = max(end, slices.Max(h.until)-int64(r.rules.TTL)) // when the last confirmed renewal was sent
 		}
 		if last := len(merged) - 1; last >= 0 && h.returned <= merged[last].to {
 			merged[last].to = max(merged[last].to, end)

@@ -7,16 +7,16 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// world is what the director did, and how the processes fared.
+// world has the faults of the director, and the times in which processes did not run.
 type world struct {
 	rules  Rules
 	faults []window
-	shocks []window // moments of faults that keep nobody waiting, and what may come late after them
-	losses []loss   // of data; none unless the rules allow for it
+	shocks []window // faults that delay no one, and the period in which their late effects may occur
+	losses []loss   // of data; none unless the rules allow them
 	paused map[int][]window
 	killed map[int]int64
 	signs  map[int][]int64 // of life, of each process, in order
-	beats  map[int][]int64 // those of them that come all the time, whatever its workers do
+	beats  map[int][]int64 // the signs that come all the time, whatever its workers do
 }
 
 // window is a period of time, ends included.
@@ -24,20 +24,19 @@ type window struct{ from, to int64 }
 
 func (w window) overlaps(from, to int64) bool { return w.from <= to && from <= w.to }
 
-// loss is the period in which two may hold because data was lost: until everybody has
-// heard of it, at the next renewal, or given up because there was no answer to that, or
-// because it does not renew.
+// loss is the period after a loss of data in which two owners may hold: until every holder has noticed it at the next
+// renewal, or has given up because the renewal was not answered, or because it does not renew.
 type loss struct {
 	window
-	heard int64  // by now those have heard of it that renew
-	lock  string // "" means every lock
+	noticed int64  // by then the holders that renew have noticed it
+	lock    string // "" means every lock
 }
 
 const never = math.MaxInt64
 
 func survey(events []history.Event, rules Rules) world {
 	w := world{rules: rules, paused: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64), beats: make(map[int][]int64)}
-	faults, shocks := make(map[int]int), make(map[int]int) // by number: where it is in w.faults, and in w.shocks
+	faults, shocks := make(map[int]int), make(map[int]int) // by number: the position in w.faults, and in w.shocks
 	for _, e := range events {
 		switch e.Kind {
 		case history.FaultBegin:
@@ -87,12 +86,11 @@ func survey(events []history.Event, rules Rules) world {
 	return w
 }
 
-// director is the number of the process that all traffic with Redis runs through.
+// director is the number of the process through which all traffic with Redis runs.
 const director = 0
 
-// stalls takes it for a pause, too, when a machine that was too busy did not let a process
-// run, or the director: every process tells that it runs, all the time and whatever its
-// workers wait for.
+// stalls adds pauses for the times in which a busy machine did not run a process or the director. Every process reports
+// all the time that it runs, whatever its workers wait for.
 func (w *world) stalls() {
 	for process, at := range w.beats {
 		var stalled []window
@@ -105,20 +103,20 @@ func (w *world) stalls() {
 	}
 }
 
-// lossAt returns the consequences of a DataLoss, if its fault went on losing data until a time. Where Redis was not
-// to be reached for a while, then or when the next renewal was due, that is heard of when the lease is over.
+// lossAt returns the consequences of a DataLoss whose fault lost data until the given time. If Redis could not be reached
+// for a while, then or when the next renewal was due, holders notice the loss at the end of their lease.
 func (w *world) lossAt(e history.Event, until int64) loss {
 	healed, slack := w.healed(until), int64(w.rules.Slack)
 	end := later(healed, int64(w.rules.TTL)+slack)
-	l := loss{window: window{e.At, end}, heard: end, lock: e.Lock}
+	l := loss{window: window{e.At, end}, noticed: end, lock: e.Lock}
 	next := later(healed, int64(w.rules.TTL)/renewals+slack)
 	if healed-e.At < slack/2 && !w.outage(healed, next) {
-		l.heard = next
+		l.noticed = next
 	}
 	return l
 }
 
-// outage reports whether faults were in force for long in a period, be it one or several.
+// outage reports whether faults, one or several, were in force for long in a period.
 func (w *world) outage(from, to int64) bool {
 	var lasted int64
 	for _, f := range w.faults {
@@ -129,7 +127,7 @@ func (w *world) outage(from, to int64) bool {
 	return lasted >= int64(w.rules.Slack/2)
 }
 
-// renewals is how many there are in the length of a lease.
+// renewals is the number of renewals in the length of a lease.
 const renewals = 3
 
 // later adds d to t, which may be never.
@@ -140,7 +138,7 @@ func later(t, d int64) int64 {
 	return t + d
 }
 
-// healed returns when the last fault ended that was in force at t; t if there was none.
+// healed returns the end of the last fault that was in force at t, or t if there was none.
 func (w *world) healed(t int64) int64 {
 	end := t
 	for _, f := range w.faults {
@@ -151,11 +149,10 @@ func (w *world) healed(t int64) int64 {
 	return end
 }
 
-// forked reports whether h and a newer hold of the lock may both be valid from one time to
-// another.
+// forked reports whether h and a newer hold of the lock may both be valid in a period, after a loss of data.
 func (w *world) forked(h *hold, lock string, from, to int64) bool {
 	return slices.ContainsFunc(w.losses, func(l loss) bool {
-		end := l.heard
+		end := l.noticed
 		if h.fixed {
 			end = l.to
 		}
@@ -173,7 +170,7 @@ func (w *world) dataLost(lock string, from, to int64) bool {
 	})
 }
 
-// lostAgain reports whether data of the lock were lost after one time, and by another.
+// lostAgain reports whether data of the lock was lost in a period.
 func (w *world) lostAgain(lock string, after, by int64) bool {
 	return slices.ContainsFunc(w.losses, func(l loss) bool {
 		return after < l.from && l.from <= by && (l.lock == "" || slices.Contains(names(l.lock), lock))
@@ -195,7 +192,7 @@ func (w *world) wasPaused(process int, from, to int64) bool {
 	return slices.ContainsFunc(w.paused[process], func(p window) bool { return p.overlaps(from, to) })
 }
 
-// stoodStill reports whether a process did not run for longer than d at a time, in a period or partly in it.
+// stoodStill reports whether a process did not run for longer than d at a time that overlaps a period.
 func (w *world) stoodStill(process int, from, to, d int64) bool {
 	at := w.beats[process]
 	i, _ := slices.BinarySearch(at, from)
@@ -207,8 +204,8 @@ func (w *world) stoodStill(process int, from, to, d int64) bool {
 	return false
 }
 
-// due returns until when a process has time for what is to happen at t: a process that was
-// stopped has it from when it goes on. 0: the process did not live that long.
+// due returns until when a process has time for an action that is due at t: a process that was stopped has the time from when
+// it continues. 0: the process did not live that long.
 func (w *world) due(process int, t int64) int64 {
 	slack := int64(w.rules.Slack)
 	for again := true; again; {
@@ -226,7 +223,7 @@ func (w *world) due(process int, t int64) int64 {
 	return due
 }
 
-// lastSign returns when a process told something for the last time.
+// lastSign returns the time of the last event of a process.
 func (w *world) lastSign(process int) int64 {
 	signs := w.signs[process]
 	if len(signs) == 0 {
@@ -235,8 +232,8 @@ func (w *world) lastSign(process int) int64 {
 	return signs[len(signs)-1]
 }
 
-// silence returns for how long at most a process told nothing in a period. Its workers tell
-// something all the time, so that is how long it may not have run.
+// silence returns the longest time without an event of a process in a period. Its workers report events all the time, so the
+// process may not have run for that long.
 func (w *world) silence(process int, from, to int64) int64 {
 	signs := w.signs[process]
 	i, _ := slices.BinarySearch(signs, from)

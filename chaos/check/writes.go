@@ -7,9 +7,8 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// resource: whatever happened to the locks, the resource never took a write with a lower
-// token after one with a higher; and it refused nobody without a reason. A write that
-// failed may have been taken, or not.
+// resource: whatever happened to the locks, the resource never accepted a write with a lower token after a write with a higher
+// one, and it refused no write without a reason. A write that failed may have been accepted or not.
 func (r *run) writes() {
 	by := make(map[string][]*write)
 	for _, w := range r.story.writes {
@@ -44,7 +43,7 @@ func (r *run) writesOf(lock string, called []*write) {
 	}
 }
 
-// refused judges a write that the resource did not take.
+// refused judges a write that the resource did not accept.
 func (r *run) refused(lock string, w *write, called []*write) {
 	for _, other := range called {
 		if other.called > w.returned {
@@ -59,8 +58,8 @@ func (r *run) refused(lock string, w *write, called []*write) {
 		w.token, r.at(w.returned))
 }
 
-// refusedHolder judges that a holder was refused because an owner with a higher token had
-// written: then it held the lock no longer.
+// refusedHolder judges that a holder was refused because an owner with a higher token had written, so the holder had lost the
+// lock.
 func (r *run) refusedHolder(lock string, w *write) {
 	h := w.hold
 	if h == nil || h.claimed() <= w.returned || r.dataLost(h.lock, h.called, w.returned) {

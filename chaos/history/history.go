@@ -1,5 +1,5 @@
-// Package history is what client processes tell about their use of locks, as it happens:
-// one event a line, so that a process that is killed has told everything up to then.
+// Package history has the events of client processes about their use of locks, as they happen: one event a line, so that a
+// process that is killed has reported everything up to then.
 package history
 
 import (
@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// Event is something that one worker did or saw, or that the director did to the stage.
+// Event is a call or an observation of one worker, or a fault of the director.
 //
-// What a worker calls and what comes back are two events with the same Op, so that a call
-// that never returned, because its process was killed, is known. The call's event is
-// written before the call is made.
+// A call and its return are two events with the same Op, so that a call that never returned, because its process was killed,
+// is in the history. The event of the call is written before the call.
 type Event struct {
 	At      int64  `json:"at"`      // ns on the machine's monotonic clock, the same in all processes
 	Process int    `json:"process"` // 0 is the director
@@ -38,34 +37,34 @@ type Event struct {
 	Note    string  `json:"note,omitempty"`     // of the director: what the fault is
 }
 
-// Kind says what an event tells.
+// Kind is the kind of an event.
 type Kind string
 
 const (
 	LockCall     Kind = "lock"     // Lock or TryLock is about to be called
 	LockReturn   Kind = "locked"   // it has returned
-	Queued       Kind = "queued"   // Redis has told that the LockCall of the same Op waits; of a fair one, that it has a place in the line
+	Queued       Kind = "queued"   // Redis has answered that the LockCall of the same Op waits; for a fair lock, that it has an entry in the line
 	UnlockCall   Kind = "unlock"   // Unlock is about to be called
 	UnlockReturn Kind = "unlocked" // it has returned
-	Held         Kind = "held"     // asked at At (the time before asking), the library said that the hold is valid; Count is HoldCount's
-	Counted      Kind = "counted"  // Count is what Redis says of a hold that was valid before and after it was asked
+	Held         Kind = "held"     // the library reported the hold as valid; At is before the call, Count is HoldCount's
+	Counted      Kind = "counted"  // Count is the hold count on Redis of a hold that was valid before and after the request
 	Renewed      Kind = "renewed"  // a renewal was confirmed
 	Lost         Kind = "lost"     // the hold's context ended with ErrLost; At is when that was noticed
 	WriteCall    Kind = "write"    // the resource is about to be written to, with Token
 	WriteReturn  Kind = "written"  // it accepted (OK) or refused (Refused) the token
-	Left         Kind = "left"     // after everything was closed, Note is what was left over: goroutines, keys
-	Misused      Kind = "misused"  // the worker did on purpose what nobody should, as Note says; OK: it got the right error
-	Alive        Kind = "alive"    // the process runs: told every Beat, and by a process that does not get to run, later
+	Left         Kind = "left"     // after everything was closed, something was left: goroutines or keys, as in Note
+	Misused      Kind = "misused"  // the worker misused the library on purpose, as in Note; OK: it got the right error
+	Alive        Kind = "alive"    // the process runs: reported every Beat, or later if the process does not get to run
 	Bye          Kind = "bye"      // the last event of a process that ended by itself
 
 	// Of the director.
-	Began Kind = "began" // the first event of a run: times are told from here
+	Began Kind = "began" // the first event of a run: times are relative to it
 
 	// Between FaultBegin and FaultEnd nothing is promised about waiting.
-	FaultBegin Kind = "fault"     // Op numbers the fault, Note says what it is
+	FaultBegin Kind = "fault"     // Op is the number of the fault, Note describes it
 	FaultEnd   Kind = "healed"    // of the fault with the same Op
-	Disturbed  Kind = "disturbed" // a fault, too, but of those that keep nobody waiting for long: nothing is exempt
-	Paused     Kind = "paused"    // Worker 0, Process is the one that was stopped; At is before
+	Disturbed  Kind = "disturbed" // a fault, too, but one that delays no one for long: nothing is exempt
+	Paused     Kind = "paused"    // Process was stopped, Worker is 0; At is before
 	Resumed    Kind = "resumed"
 	Killed     Kind = "killed"   // Process was killed; At is after
 	DataLoss   Kind = "dataloss" // the deployment may have lost or forked data from here on (Lock "" = all locks)
@@ -111,11 +110,10 @@ func (r *Recorder) Record(e Event) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.out.Encode(e) // a pipe that is closed means that nobody is interested any more
+	_ = r.out.Encode(e) // if the pipe is closed, the event is not needed any more
 }
 
-// Read calls fn with every event that r has, until its end. A last line that is cut short
-// belongs to a process that was killed.
+// Read calls fn with every event in r. An incomplete last line is ignored: its process was killed.
 func Read(r io.Reader, fn func(Event)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)

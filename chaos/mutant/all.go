@@ -2,10 +2,10 @@ package mutant
 
 // All are the mutants.
 var All = []Mutant{
-	// What Redis is told.
+	// Commands to Redis.
 	{
 		Name:   "acquire-increments",
-		Breaks: "an acquisition adds a level instead of saying that there is one: sent again, it counts twice",
+		Breaks: "an acquisition increments the hold count instead of setting it to 1: a repeated copy counts twice",
 		Edits: []Edit{
 			{Old: "'hset'", New: "'hincrby'"},
 			{Old: "lengthen(", New: "redis.call('hincrby', KEYS[i], field, 1) lengthen("},
@@ -24,7 +24,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "renew-recreates",
-		Breaks: "a renewal that does not find the lock makes it again",
+		Breaks: "a renewal that does not find the lock creates it again",
 		Edits: []Edit{
 			{Old: "return 0", New: "redis.call('hset', KEYS[i], field, 1)"},
 			{Old: "held(KEYS[i], field)", New: "held(KEYS[i], field) or call('hset', KEYS[i], field, 1) == 1"},
@@ -32,8 +32,8 @@ var All = []Mutant{
 		Catch: []string{"deleted-while-held"},
 	},
 	{
-		Name:   "renew-many-deaf",
-		Breaks: "a hold that is renewed together with others does not hear that it is lost",
+		Name:   "renew-many-ignores-loss",
+		Breaks: "the loss of a hold that is renewed together with others is ignored",
 		Edits: []Edit{
 			{Old: "b.lost", New: "b.lost[:0]"},
 			{Old: "10", New: "1"},
@@ -42,7 +42,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "fence-incr",
-		Breaks: "a fencing token is a counter on Redis and nothing else: it starts again when that is lost",
+		Breaks: "a fencing token is only a counter on Redis: it starts again when the counter is lost",
 		Edits:  []Edit{{Old: "now[1] * 1000000 + now[2]", New: "1"}},
 		Catch:  []string{"data-deleted", "deleted-while-held"},
 	},
@@ -60,14 +60,14 @@ var All = []Mutant{
 	},
 	{
 		Name:   "handoff-no-token",
-		Breaks: "a hand-over mints no token of its own: the next holder gets that of the one before",
+		Breaks: "a hand-over creates no token: the next holder gets the token of the previous one",
 		Edits: []Edit{{New: `local token, bad = 0
 for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[i])) or 0) end`}},
 		Catch: []string{"calm"},
 	},
 	{
 		Name:   "poll-mints-again",
-		Breaks: "a poll that finds the lock granted mints a token of its own: the message of the grant has another one",
+		Breaks: "a poll that finds the lock granted creates a token of its own: the message of the grant has another one",
 		Edits: []Edit{
 			{Old: "minted", New: "token_for(keep)"},
 			{Old: "seen == ''", New: "true"},
@@ -76,7 +76,7 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 	},
 	{
 		Name:   "rename-recreates",
-		Breaks: "a rename that does not find the lock makes it again",
+		Breaks: "a rename that does not find the lock creates it again",
 		Edits:  []Edit{{Old: "return {0, 0}", New: "redis.call('hset', KEYS[1], to, '1')"}},
 		Catch:  []string{"batches-deleted"},
 	},
@@ -87,8 +87,8 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 		Catch:  []string{"batches-slow-then-silent"},
 	},
 	{
-		Name:   "batch-doubt-kept",
-		Breaks: "the names of a rename in doubt are used again",
+		Name:   "batch-unknown-name-reused",
+		Breaks: "the names of a rename whose outcome is unknown are used again",
 		Edits: []Edit{
 			{},
 			{},
@@ -96,27 +96,27 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 		Catch: []string{"batches-late"},
 	},
 
-	// What is known about commands that were not answered.
+	// Commands without an answer.
 	{
 		Name:   "uuid-never-retired",
-		Breaks: "a name is used again though a command of it may still be on its way",
+		Breaks: "a name is used again although a command under it may still be in flight",
 		Edits:  []Edit{{Old: "== id", New: "== nil"}},
 		Catch:  []string{"late-release"},
 	},
 	{
 		Name:   "go-redis-resends",
-		Breaks: "go-redis sends commands again by itself, and the library does not know of it",
+		Breaks: "go-redis sends commands again by itself, and the library does not notice",
 		Edits:  []Edit{{Old: "true", New: "false"}},
 		Catch:  []string{"release-lost", "late-release"},
 	},
 	{
 		Name:   "undo-dropped",
-		Breaks: "what an acquisition that was given up has left on Redis is not undone",
+		Breaks: "the remains of an acquisition that was given up are not undone on Redis",
 		Edits:  []Edit{{}},
 		Catch:  []string{"slow-orphans"},
 	},
 
-	// What the holder believes.
+	// The local state of a hold.
 	{
 		Name:   "deadline-from-reply",
 		Breaks: "the lease counts from when the reply came, not from when the request was sent",
@@ -144,13 +144,13 @@ go func() { <-released; x.cancel(cause) }()
 	},
 	{
 		Name:   "reentry-not-counted",
-		Breaks: "a re-entry does not tell Redis that there is one more level",
+		Breaks: "a re-entry does not raise the hold count on Redis",
 		Edits:  []Edit{{Old: "++", New: " += 0"}},
 		Catch:  []string{"calm"},
 	},
 	{
 		Name:   "loss-forgotten",
-		Breaks: "Lock inside a lost hold acquires the lock again, and the levels outside believe that they have it",
+		Breaks: "Lock inside a lost hold acquires the lock again, and the outer levels count as held",
 		Edits: []Edit{{New: `h.unregister()
 return errAgain`}},
 		Catch: []string{"misuse"},
@@ -162,7 +162,7 @@ return errAgain`}},
 		Catch:  []string{"client-paused", "misuse"},
 	},
 
-	// Who waits.
+	// Waiting.
 	{
 		Name:   "no-poll",
 		Breaks: "a waiter sleeps until a message comes, and messages get lost",
@@ -170,17 +170,17 @@ return errAgain`}},
 			{New: "return time.Hour"},
 			{Old: "min(d,", New: "max(d, time.Hour,"},
 		},
-		Catch: []string{"client-killed", "subscribers-deaf"},
+		Catch: []string{"client-killed", "subscribers-silent"},
 	},
 	{
-		Name:   "handoff-to-nobody",
-		Breaks: "the lock is handed over to a waiter that has gone",
+		Name:   "handoff-to-gone-waiter",
+		Breaks: "the lock is handed over to a waiter that has given up",
 		Edits:  []Edit{{Old: "to.state != Reserved", New: "false"}},
 		Catch:  []string{"slow-cancels"},
 	},
 	{
 		Name:   "wakeup-consumed",
-		Breaks: "a head of the queue that leaves takes the wake-up with it",
+		Breaks: "the wake-up is lost if the first waiter of the local queue leaves",
 		Edits: []Edit{
 			{Old: "pass(", New: "next.fresh = false; pass("},
 			{Old: "clock.Jitter(2 * pubsubDelay)", New: "a.longestSleep"},
@@ -188,10 +188,10 @@ return errAgain`}},
 		Catch: []string{"quorum-slow-wakeups"},
 	},
 
-	// Who waits in order.
+	// The order of waiters.
 	{
 		Name:   "fair-last-first",
-		Breaks: "a fair lock goes to the waiter that came last",
+		Breaks: "a fair lock is granted to the waiter that came last",
 		Edits: []Edit{
 			{Old: "'zrange'", New: "'zrevrange'"},
 			{Old: "'zrange'", New: "'zrevrange'"},
@@ -206,7 +206,7 @@ return errAgain`}},
 	},
 	{
 		Name:   "fair-dead-served",
-		Breaks: "a place in the queue never expires: a fair lock goes to the dead",
+		Breaks: "an entry in the line never expires: a fair lock is granted to a dead process",
 		Edits: []Edit{
 			{Old: "tonumber(till) > now and "},
 			{Old: " or tonumber(till) <= now"},
@@ -214,8 +214,8 @@ return errAgain`}},
 		Catch: []string{"fair-waiters-stop"},
 	},
 	{
-		Name:   "fair-place-kept",
-		Breaks: "a waiter that gives up leaves its place in the queue behind",
+		Name:   "fair-entry-left",
+		Breaks: "a waiter that gives up leaves its entry in the line",
 		Edits:  []Edit{{}},
 		Catch:  []string{"fair-calm"},
 	},
@@ -223,25 +223,25 @@ return errAgain`}},
 	// The line of processes.
 	{
 		Name:   "line-newcomers-pass",
-		Breaks: "an owner that finds the lock free takes it without a look at the line",
+		Breaks: "an owner that finds the lock free acquires it, even if the line has entries",
 		Edits:  []Edit{{Old: "'exists', KEYS[1], KEYS[3] or KEYS[1]", New: "'exists', KEYS[1]"}},
 		Catch:  []string{"line-calm"},
 	},
 	{
 		Name:   "line-grant-without-owner",
-		Breaks: "a release by one that does not hold the lock gives it to the first in line",
+		Breaks: "a release by an owner that does not hold the lock grants it to the first in line",
 		Edits:  []Edit{{Old: " and redis.call('exists', lock) == 0"}},
 		Catch:  []string{"calm"},
 	},
 	{
-		Name:   "line-entry-kept",
-		Breaks: "a waiter that gives up leaves the place of its process behind, and no other one waits on by it",
+		Name:   "line-entry-left",
+		Breaks: "a waiter that gives up leaves the entry of its process in the line, and no other waiter takes it over",
 		Edits:  []Edit{{Old: "bequeath()", New: "line.waiter.drop()"}},
 		Catch:  []string{"calm"},
 	},
 	{
-		Name:   "line-strangers-stay",
-		Breaks: "the turn of strangers never ends",
+		Name:   "line-foreign-turn-endless",
+		Breaks: "the turn of foreign waiters never ends",
 		Edits: []Edit{
 			{Old: "now >= till or till > now + ahead", New: "false"},
 			{Old: "till - now", New: "60000"},
@@ -250,52 +250,52 @@ return errAgain`}},
 	},
 	{
 		Name:   "line-poll-renews-nothing",
-		Breaks: "a poll does not lengthen the life of a place",
+		Breaks: "a poll does not extend the lease of an entry",
 		Edits:  []Edit{{Old: "now + lease", New: "till"}},
 		Catch:  []string{"line-long-holds"},
 	},
 	{
-		Name:   "line-poll-listens",
-		Breaks: "a poll says that its process listens, though it does not: it is passed over again and again",
-		Edits:  []Edit{{Old: "deaf(count, channel) and '2' or '0'", New: "'0'"}},
-		Catch:  []string{"line-unheard"},
+		Name:   "line-poll-claims-subscribed",
+		Breaks: "a poll marks its process as subscribed although it is not: the entry is skipped again and again",
+		Edits:  []Edit{{Old: "unsubscribed(count, channel) and '2' or '0'", New: "'0'"}},
+		Catch:  []string{"line-cannot-subscribe"},
 	},
 	{
 		Name:   "multi-keeps-forever",
-		Breaks: "a MultiMutex keeps what it has been given until it gets the rest",
+		Breaks: "a MultiMutex keeps the keys that it was granted until it gets the rest",
 		Edits:  []Edit{{New: "return false"}},
 		Catch:  []string{"line-of-several"},
 	},
 
-	// Who reads.
+	// Min holds, readers and writers.
 	{
-		Name:   "min-hold-not-kept",
-		Breaks: "an early Unlock gives the lock back, though it is to be kept for its min hold",
+		Name:   "min-hold-ignored",
+		Breaks: "an early Unlock releases the lock before the end of its min hold",
 		Edits:  []Edit{{Old: "<= 0", New: "< time.Hour"}},
 		Catch:  []string{"min-holds"},
 	},
 	{
 		Name:   "min-hold-expiry-first",
-		Breaks: "what is kept gets its expiry before its field: if hardly anything is left, it is made anew, for ever",
+		Breaks: "a placeholder gets its expiry before its field: if the expiry is very short, the key is created again, without expiry",
 		Edits: []Edit{{New: `redis.call('pexpire', KEYS[i], rest)
 local refused = redis.call('hset', KEYS[i], to, '1') and nil`}},
 		Catch: []string{"min-holds-of-a-moment"},
 	},
 	{
 		Name:   "reader-joins-writer",
-		Breaks: "a reader does not mind that another owner writes",
+		Breaks: "a reader gets the lock while another owner writes",
 		Edits:  []Edit{{}},
 		Catch:  []string{"sides-calm"},
 	},
 	{
 		Name:   "writer-ends-readers",
-		Breaks: "the release of a writer takes the lock from those that read on",
+		Breaks: "the release of a writer ends the holds of readers that go on",
 		Edits:  []Edit{{New: "redis.call('del', lock)"}},
 		Catch:  []string{"sides-calm"},
 	},
 	{
 		Name:   "reader-never-dies",
-		Breaks: "the lease of a reader has no end: it is never dropped when it is dead",
+		Breaks: "the lease of a reader has no end: a dead reader is never removed",
 		Edits: []Edit{
 			{Old: ", 'px', ARGV[3]"},
 			{Old: ", 'px', lease"},
@@ -304,12 +304,12 @@ local refused = redis.call('hset', KEYS[i], to, '1') and nil`}},
 	},
 	{
 		Name:   "writer-starves",
-		Breaks: "new readers do not mind that a writer waits",
+		Breaks: "new readers get the lock while a writer waits",
 		Edits:  []Edit{{Old: "clock() >= from", New: "clock() < 0"}},
 		Catch:  []string{"readers-stream"},
 	},
 	{
-		Name:   "writer-kept-waiting",
+		Name:   "writer-cannot-read",
 		Breaks: "a writer may not read if its client has got a new identity since",
 		Edits: []Edit{{New: `writes := a.hold.other.field()
 if writes != "" {
@@ -318,10 +318,10 @@ writes = n.Field + keys.WriteSuffix
 		Catch: []string{"sides-harmed"},
 	},
 
-	// What a quorum agrees on.
+	// Quorums, and time-outs.
 	{
 		Name:   "quorum-token-not-raised",
-		Breaks: "a token is the highest that was minted, and other masters never hear of it",
+		Breaks: "the token is the highest that a master created, and is not stored on the other masters",
 		Edits:  []Edit{{New: "return true, redisexec.Outcome{}"}},
 		Catch:  []string{"quorum-clocks"},
 	},
@@ -333,19 +333,19 @@ writes = n.Field + keys.WriteSuffix
 	},
 	{
 		Name:   "quorum-undo-dropped",
-		Breaks: "an owner that gets no majority keeps the masters that it got",
+		Breaks: "an owner without a majority keeps the masters that it got",
 		Edits:  []Edit{{New: "clean := true"}},
 		Catch:  []string{"quorum-calm"},
 	},
 	{
 		Name:   "quorum-deadline-from-last-vote",
-		Breaks: "the lease counts from when the votes were counted, not from when they were asked for",
+		Breaks: "the lease counts from when the votes were counted, not from when they were requested",
 		Edits:  []Edit{{Old: "b.sent", New: "clock.System()"}},
 		Catch:  []string{"quorum-slow-then-silent"},
 	},
 	{
 		Name:   "patience-fixed",
-		Breaks: "all copies of a command are waited for as long as the first, and an answer that comes later is thrown away",
+		Breaks: "the wait for each copy of a command is as long as for the first, and a later answer is discarded",
 		Edits: []Edit{
 			{Old: "min(e.Patience<<min(n-1, 10), max(e.Patience, e.MaxPatience))", New: "e.Patience"},
 			{Old: "f.script.judge(a.err).answered || ", New: ""},
@@ -353,8 +353,8 @@ writes = n.Field + keys.WriteSuffix
 		},
 	},
 	{
-		Name:   "silent-lane-kept",
-		Breaks: "after a silence the next copy goes on the connection that was silent",
+		Name:   "silent-lane-reused",
+		Breaks: "after a silence the next copy is sent on the silent connection",
 		Edits:  []Edit{{Old: "x.engines[g.node] != g, !l.isSuspect(n)", New: "true"}},
 	},
 }

@@ -1,6 +1,5 @@
-// Package mutant breaks the lock library on purpose, one promise at a time, to see whether
-// the harness finds out. A mutant is built from edits of the library's files by
-// `go build -overlay`: nothing of it is in the library but comments, which say where the edits are.
+// Package mutant breaks the lock library on purpose, one promise at a time, to test the harness. A mutant is built from edits
+// of the library's files by `go build -overlay`. The library contains only comments that mark the lines to edit.
 package mutant
 
 import (
@@ -19,21 +18,21 @@ import (
 	"strings"
 )
 
-// Mutant is a library with one flaw.
+// Mutant is the library with one defect.
 type Mutant struct {
 	Name   string
-	Breaks string // what the flaw is
+	Breaks string // the defect
 	Edits  []Edit
-	Catch  []string // scenarios one of which must catch it; none: sim does
+	Catch  []string // scenarios, one of which must catch it; none: sim does
 }
 
-// Edit changes one line of the library: it replaces Old, which the line has once, or all of the line if Old is empty.
-// The line is where the library has the edit's anchor, wherever that is.
+// Edit changes the line of the library that has its anchor. It replaces Old, which the line contains once, or the whole line
+// if Old is empty.
 type Edit struct {
 	Old, New string
 }
 
-// anchor returns the name of the i-th edit: that of the mutant, which a number follows if it has several.
+// anchor returns the name of the i-th edit: the name of the mutant, with a number if the mutant has several edits.
 func (m *Mutant) anchor(i int) string {
 	if len(m.Edits) == 1 {
 		return m.Name
@@ -41,8 +40,8 @@ func (m *Mutant) anchor(i int) string {
 	return fmt.Sprintf("%s/%d", m.Name, i+1)
 }
 
-// anchored is a line with the anchors of edits: // mutant: NAME, NAME. They are about the code before them; if there
-// is none, about the next line.
+// anchored matches a line with the anchors of edits: // mutant: NAME, NAME. They mark the code before them in the line, or, if
+// there is none, the next line.
 var anchored = regexp.MustCompile(`^(.*?)\s*(?://|--) mutant: (\S+(?:, \S+)*)$`)
 
 // apply returns the mutant's files, by their names. root is where the library is.
@@ -67,7 +66,7 @@ func (e Edit) apply(files map[string][]string, anchor string) (string, error) {
 	in, at := "", 0
 	for file, lines := range files {
 		for i, line := range lines {
-			if !strings.Contains(line, anchor) { // it takes long to look for a pattern in every line
+			if !strings.Contains(line, anchor) { // to match the pattern with every line would take long
 				continue
 			}
 			m := anchored.FindStringSubmatch(line)
@@ -145,8 +144,8 @@ func Choose(names []string) ([]Mutant, error) {
 	return chosen, nil
 }
 
-// turnOf returns every n-th mutant from the k-th on: neighbours are alike, and take as long
-// to be caught, so turns made of them would last for very different times.
+// turnOf returns every n-th mutant, from the k-th on. Neighbours are similar, and take about the same time, so turns of
+// neighbours would have very different durations.
 func turnOf(k, n string) ([]Mutant, error) {
 	turn, errTurn := strconv.Atoi(k)
 	turns, errTurns := strconv.Atoi(n)
@@ -163,7 +162,7 @@ func turnOf(k, n string) ([]Mutant, error) {
 // Builder builds programs with the library broken.
 type Builder struct {
 	Root string // of the library
-	Dir  string // for what is built, to be removed by its maker
+	Dir  string // for the programs; the caller removes it
 }
 
 // NewBuilder finds the library that the module in the working directory uses.
@@ -176,8 +175,7 @@ func NewBuilder(ctx context.Context, dir string) (*Builder, error) {
 	return &Builder{Root: strings.TrimSpace(string(root)), Dir: dir}, nil
 }
 
-// Build builds the package pkg with m, or with the library as it is if m is nil, and
-// returns the program.
+// Build builds the package pkg with m, or with the unchanged library if m is nil, and returns the program.
 func (b *Builder) Build(ctx context.Context, m *Mutant, pkg string) (string, error) {
 	name, args := "unbroken", []string{"build", "-buildvcs=false"}
 	if m != nil {
@@ -195,7 +193,7 @@ func (b *Builder) Build(ctx context.Context, m *Mutant, pkg string) (string, err
 	return program, nil
 }
 
-// overlay writes the mutant's files, and the list of them that the go command wants.
+// overlay writes the mutant's files, and their list for the go command.
 func (b *Builder) overlay(m *Mutant) (string, error) {
 	files, err := m.apply(b.Root)
 	if err != nil {
@@ -218,7 +216,7 @@ func (b *Builder) overlay(m *Mutant) (string, error) {
 	return path, os.WriteFile(path, list, 0o644)
 }
 
-// explained adds to an error of a program what that has printed.
+// explained adds the output of a program to its error.
 func explained(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -20,7 +20,7 @@ type Locker interface {
 	Deadline() (time.Time, bool)
 	Context(ctx context.Context) context.Context
 
-	// OnRedis is what Redis says that HoldCount and FencingToken are.
+	// OnRedis returns HoldCount and FencingToken according to Redis.
 	OnRedis(ctx context.Context) (levels int, token int64, err error)
 }
 
@@ -42,8 +42,8 @@ func (m WriteSide) OnRedis(ctx context.Context) (levels int, token int64, err er
 	return s.Count, s.FencingToken, err
 }
 
-// ReadSide is the side of a read-write lock that many may have. Its owner has a fixed name, so that it is
-// found among the readers.
+// ReadSide is the side of a read-write lock that many owners may hold. Its owner is fixed, so that it can be found among the
+// readers.
 type ReadSide struct {
 	*relock.RWMutex
 	Owner string
@@ -77,11 +77,11 @@ func (m ReadSide) OnRedis(ctx context.Context) (levels int, token int64, err err
 	return n, 0, nil
 }
 
-// errGivenUp says that an owner has two names: one that it has given up, and that is not undone yet, or was made again
-// by commands that came late. It is not known which is which.
+// errGivenUp reports that an owner has two names on Redis: one of them is given up and not undone yet, or was created again by
+// delayed commands. It is unknown which one.
 var errGivenUp = errors.New("an earlier hold of the owner is still on Redis")
 
-// OutcomeOf says how a call ended.
+// OutcomeOf returns the outcome of a call.
 func OutcomeOf(err error) history.Outcome {
 	switch {
 	case err == nil:
@@ -97,7 +97,7 @@ func OutcomeOf(err error) history.Outcome {
 	}
 }
 
-// Text is what err says; "" if there is none.
+// Text returns the text of err, or "".
 func Text(err error) string {
 	if err == nil {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// misuse breaks one of the rules of the library, or closes a client that holds a lock, and records whether
-// it was told so.
+// misuse breaks one of the rules of the library, or closes a client that holds a lock, and records whether the right error was
+// returned.
 func (p *player) misuse() {
 	another := p.closeWhileHeld
 	if p.Outlives {
@@ -20,13 +20,13 @@ func (p *player) misuse() {
 	Pick(p.Drawer, p.unlockNothing, p.unlockTwice, p.unlockAnothers, another, p.closeWhileHeld)()
 }
 
-// expect records whether err is what the misuse has to be answered with.
+// expect records whether err is the right error for the misuse.
 func (u *use) expect(err, want error, what string) {
 	e := history.Event{Kind: history.Misused, Outcome: history.OK, Note: what}
 	if !errors.Is(err, want) {
 		e.Outcome, e.Err = history.Failed, fmt.Sprintf("%v, not %v", err, want)
 	}
-	u.tell(e)
+	u.record(e)
 }
 
 func (p *player) unlockNothing() {
@@ -63,21 +63,21 @@ func (p *player) outliveTheLease() {
 		return
 	}
 	u.spend(2 * lease)
-	lost := !u.ask() // unless the process stops, and has cut it short
+	lost := !u.ask() // it is not lost if the process stops, which ends the wait early
 	u.unlockAll()
 	if lost {
 		u.expect(u.m.Unlock(), relock.ErrNotHeld, "Unlock after everything was unlocked")
 	}
 }
 
-// closeWhileHeld closes a client of the library that holds a lock, as a program does that is told to end.
+// closeWhileHeld closes a client that holds a lock, as a program does at its end.
 func (p *player) closeWhileHeld() {
 	locks, shut, err := p.NewLocks()
 	if err != nil {
 		p.Record(history.Event{Kind: history.Left, Note: fmt.Sprintf("New: %v", err)})
 		return
 	}
-	defer func() { _ = shut() }() // it was told already why Redis cannot be reached
+	defer func() { _ = shut() }() // the first Close has reported why Redis cannot be reached
 	u := p.prepare(p.Choose(p.Drawer), fmt.Sprintf("%s.c%d", p.self(), p.number()))
 	u.of(locks)
 	if u.lock() != history.OK {
@@ -93,7 +93,7 @@ func (p *player) closeWhileHeld() {
 	}
 	u.unwatch()
 	op := u.number()
-	u.tell(history.Event{Op: op, Kind: history.UnlockCall, Depth: 1})
+	u.record(history.Event{Op: op, Kind: history.UnlockCall, Depth: 1})
 	closed := shut()
 	u.Gate()
 	u.Holding.Add(-1)
@@ -104,7 +104,7 @@ func (p *player) closeWhileHeld() {
 	} else {
 		u.expect(unlocked, relock.ErrClosed, "Unlock after Close")
 	}
-	u.tell(e)
+	u.record(e)
 	u.expect(u.m.Unlock(), relock.ErrNotHeld, "Unlock after the last one")
 	u.expect(u.m.Lock(u.Life), relock.ErrClosed, "Lock after Close")
 }

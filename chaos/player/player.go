@@ -1,16 +1,16 @@
-// Package player is a goroutine that uses locks, one after the other, and tells what it does and sees. The client
-// processes of chaos have such goroutines, which use real servers, and so have those of sim, in virtual time.
+// Package player is a goroutine that uses locks, one after the other, and records its calls and observations. The client
+// processes of chaos have such goroutines on real servers, and those of sim in virtual time.
 //
-// It knows nothing of faults, of other processes or of what is right. The files:
+// It is independent of faults and of other processes, and judges nothing. The files:
 //
 //   - player.go: a player, which makes one use of locks after the other
-//   - process.go: what it needs to know of its process, and what the process decides
+//   - process.go: the state that players share, and the choices of their process
 //   - use.go: one use: Lock, levels, Unlock, and the events of each
-//   - under_lock.go: what is done while a lock is held
+//   - under_lock.go: actions while a lock is held
 //   - sides.go: uses of read-write locks
 //   - misuse.go: uses that break a rule on purpose
-//   - locker.go: the one shape of all that is locked, and the words for the end of a call
-//   - draw.go: chance
+//   - locker.go: the common interface of all locks, and the outcomes of calls
+//   - draw.go: random choices
 package player
 
 import (
@@ -31,10 +31,10 @@ type player struct {
 	Drawer
 }
 
-// Helper is what the number of a player's helping goroutine is higher by.
+// Helper is the difference between the number of a player's helper and its own.
 const Helper = 1000
 
-// Play uses locks until the process stops: as its goroutine id, which draws from r.
+// Play uses locks until the process stops, as the goroutine id of the process, with random choices from r.
 func (c *Process) Play(id int, r *rand.Rand) {
 	p := &player{Process: c, id: id, Drawer: Drawer{r}}
 	p.rest(p.Life, p.Between(0, c.Apart))
@@ -53,7 +53,7 @@ func (c *Process) Play(id int, r *rand.Rand) {
 	}
 }
 
-// over reports whether no new use is to begin.
+// over reports whether no new use may begin.
 func (p *player) over() bool {
 	select {
 	case <-p.Stopping:
@@ -63,7 +63,7 @@ func (p *player) over() bool {
 	}
 }
 
-// rest waits, unless ctx ends or no new use is to begin, and until the process runs.
+// rest waits until the end of ctx or of new uses, and until the process runs.
 func (p *player) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -75,7 +75,7 @@ func (p *player) rest(ctx context.Context, d time.Duration) {
 	p.Gate()
 }
 
-// self is the owner that a goroutine is by itself.
+// self is the owner of a goroutine without a fixed owner.
 func (p *player) self() string { return fmt.Sprintf("p%d.w%d", p.Number, p.id) }
 
 // alone is a use by the player itself.

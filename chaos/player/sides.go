@@ -7,8 +7,7 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// readOrWrite is a use of a read-write lock: to read, or to write, or to write and then to
-// go on reading.
+// readOrWrite is a use of a read-write lock: to read, to write, or to write and then to read.
 func (p *player) readOrWrite() {
 	name, owner := Pick(p.Drawer, p.Sided...), p.self()+".sides"
 	write, read := p.prepare([]string{name}, owner), p.prepare([]string{name}, owner)
@@ -38,13 +37,13 @@ func (p *player) readOrWrite() {
 	write.unlockAll()
 }
 
-// inside locks the read side inside a write hold, which never has to wait.
+// inside locks the read side inside a write hold, which never waits.
 func (u *use) inside(write *use) bool {
 	u.eager = u.Chance(0.7)
 	outcome := u.lock()
 	u.eager = false
 	if outcome == history.Taken && u.Kept && write.ask() {
-		u.tell(history.Event{Kind: history.Misused, Outcome: history.Failed, Err: "false", Note: "TryRLock inside a write hold"})
+		u.record(history.Event{Kind: history.Misused, Outcome: history.Failed, Err: "false", Note: "TryRLock inside a write hold"})
 	}
 	return outcome == history.OK
 }

@@ -16,7 +16,7 @@ func (u *use) spend(d time.Duration) {
 	if u.AtOnce && u.Chance(0.5) {
 		u.compare()
 	}
-	// A re-entry lengthens the lease, too: within a long hold they are rare, so that there is something to renew.
+	// A re-entry extends the lease, too. In a long hold re-entries are rare, so that renewals are needed.
 	for again := 0.15; u.valid() && !u.over(); again /= 2 {
 		u.act(again)
 		left := time.Until(end)
@@ -27,14 +27,14 @@ func (u *use) spend(d time.Duration) {
 	}
 	u.Gate()
 	if u.hold.Err() != nil && u.Chance(0.5) {
-		u.write() // as a careless user does, which does not look
+		u.write() // as a careless user does, without a check
 	}
 	if errors.Is(context.Cause(u.hold), relock.ErrLost) && !u.shared && u.Chance(0.5) {
 		u.lockLost()
 	}
 }
 
-// valid asks whether the hold is valid, in one of the two ways in which that is done.
+// valid reports whether the hold is valid, by one of two methods of the library.
 func (u *use) valid() bool {
 	if u.Chance(0.5) {
 		return u.ask()
@@ -51,8 +51,7 @@ func (u *use) lockLost() {
 	u.expect(err, relock.ErrLost, "Lock inside a lost hold")
 }
 
-// act is something that is done under a lock: lock it again, for instance, with the
-// probability given.
+// act performs an action under a lock. With the given probability it locks again.
 func (u *use) act(again float64) {
 	switch p := u.Float64(); {
 	case p < 0.3:
@@ -70,7 +69,7 @@ func (u *use) act(again float64) {
 	}
 }
 
-// write writes to what the lock protects, or to each of what several locks do.
+// write writes to the resource of the lock, or of each of several locks.
 func (u *use) write() {
 	if !u.Protected || u.read || u.Untokened {
 		return
@@ -89,13 +88,13 @@ func (u *use) write() {
 	}
 }
 
-// compare records what Redis says of the levels, if the hold is valid before and after.
+// compare records the hold count on Redis, if the hold is valid before and after.
 func (u *use) compare() {
 	if !u.Counted || len(u.locks) > 1 || u.shared || !u.ask() {
 		return
 	}
 	if u.Untokened && u.depth < 2 {
-		return // Redis may not know the hold yet: to lock it again waits for that
+		return // the name of the hold may not be on Redis yet; a re-entry waits for that
 	}
 	ctx, cancel := context.WithTimeout(u.Life, u.TTL)
 	defer cancel()
@@ -103,6 +102,6 @@ func (u *use) compare() {
 	u.Gate()
 	at := u.Now() // the hold was valid then, if it is now
 	if err == nil && u.ask() {
-		u.tell(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: n, Token: token})
+		u.record(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: n, Token: token})
 	}
 }

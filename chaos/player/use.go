@@ -12,13 +12,13 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// use is a player's hold of a lock, or of several at once, from the wish for it to its end.
+// use is a player's hold of a lock, or of several at once, from the first call to its end.
 type use struct {
 	*player
 	m      Locker
 	locks  []string
 	owner  string
-	shared bool // another player acts as the same owner: the levels are not the player's alone
+	shared bool // another player is the same owner, and shares the levels
 	lease  time.Duration
 	fixed  bool          // the lease is not renewed for ever, or not at all
 	least  time.Duration // its min hold; 0: none
@@ -27,11 +27,11 @@ type use struct {
 	read   bool          // others may read, too
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
-	asking int // number of the Lock that is under way
+	asking int // number of the Lock in progress
 
-	inCall  *atomic.Int64   // until when a Lock or Unlock of another level was under way; underWay: it is
+	inCall  *atomic.Int64   // until when a Lock or Unlock of another level was in progress; underWay: it still is
 	hold    context.Context // of the hold, while it is held
-	unwatch func()          // ends watching it
+	unwatch func()          // ends the watch on it
 }
 
 // underWay is a time that never comes.
@@ -44,7 +44,7 @@ func (p *player) use(locks []string, owner string, opts ...relock.MutexOption) *
 	return u
 }
 
-// of has it be a use of a client's locks.
+// of sets the locks of a client for the use.
 func (u *use) of(client *relock.Client, opts ...relock.MutexOption) {
 	opts = u.options(opts...)
 	switch {
@@ -58,7 +58,7 @@ func (u *use) of(client *relock.Client, opts ...relock.MutexOption) {
 	}
 }
 
-// prepare draws what does not depend on the kind of lock.
+// prepare makes the random choices that do not depend on the kind of lock.
 func (p *player) prepare(locks []string, owner string) *use {
 	u := &use{player: p, locks: locks, owner: owner, lease: p.TTL, fixed: p.Chance(p.Fixed), inCall: new(atomic.Int64)}
 	if p.Chance(p.OwnLease) {
@@ -67,7 +67,7 @@ func (p *player) prepare(locks []string, owner string) *use {
 	return u
 }
 
-// options adds those of the use.
+// options adds the options of the use.
 func (u *use) options(opts ...relock.MutexOption) []relock.MutexOption {
 	opts = append(opts, relock.WithHooks(relock.Hooks{Renewed: u.renewed, Contended: u.contended}))
 	if u.lease != u.TTL {
@@ -82,8 +82,8 @@ func (u *use) options(opts ...relock.MutexOption) []relock.MutexOption {
 	return opts
 }
 
-// tell records e, which is about the outermost Lock unless it has a number.
-func (u *use) tell(e history.Event) {
+// record records e, which is about the outermost Lock unless it has a number.
+func (u *use) record(e history.Event) {
 	e.Worker, e.Owner, e.Lock, e.Read = u.id, u.owner, strings.Join(u.locks, ","), u.read
 	if e.Op == 0 {
 		e.Op = u.op
@@ -91,17 +91,17 @@ func (u *use) tell(e history.Event) {
 	u.Record(e)
 }
 
-// local is when a hold is over that was confirmed by a request sent at the given time: it
-// is a hundredth earlier than on Redis.
+// local returns the local deadline of a hold that was confirmed by a request sent at the given time: a hundredth of the lease
+// earlier than on Redis.
 func (u *use) local(sent int64) int64 {
 	lasts := u.lease - max(u.lease/100, 5*time.Millisecond)
 	if u.Quorum {
-		lasts -= 2 * time.Millisecond // how exactly servers end leases
+		lasts -= 2 * time.Millisecond // the precision with which servers end leases
 	}
 	return sent + int64(lasts)
 }
 
-// renewed is called by the watchdog's goroutine, which must not look at what the player changes.
+// renewed is called by the watchdog's goroutine, which must not access fields that the player changes.
 func (u *use) renewed(e relock.Event) {
 	now := u.Now()
 	u.Record(history.Event{
@@ -110,11 +110,11 @@ func (u *use) renewed(e relock.Event) {
 	})
 }
 
-// contended is called by the goroutine that waits, when it has a place in the line if the lock is a
-// fair one. A shared owner is left out: its other goroutine may have asked earlier.
+// contended is called by the goroutine that waits. For a fair lock it has an entry in the line then. A shared owner is left out,
+// because its other goroutine may have asked earlier.
 func (u *use) contended(relock.Event) {
 	if !u.shared {
-		u.tell(history.Event{Op: u.asking, Kind: history.Queued})
+		u.record(history.Event{Op: u.asking, Kind: history.Queued})
 	}
 }
 
@@ -126,7 +126,7 @@ func (u *use) lock() history.Outcome {
 	op := u.number()
 	u.asking = op
 	try := u.eager || u.Chance(u.Try)
-	u.tell(history.Event{
+	u.record(history.Event{
 		Op: op, Kind: history.LockCall, Wait: int64(wait), MinHold: int64(u.least), Fixed: u.fixed,
 		Fair: u.fair && !u.shared && u.depth == 0, Note: u.kind(try),
 	})
@@ -159,14 +159,14 @@ func (u *use) lock() history.Outcome {
 			e.Depth, e.Count = u.depth, u.m.HoldCount()
 		}
 	}
-	u.tell(e)
+	u.record(e)
 	if e.Outcome == history.OK && u.depth == 1 {
 		u.watch()
 	}
 	return e.Outcome
 }
 
-// kind says in a word what is called.
+// kind returns the kind of the call.
 func (u *use) kind(try bool) string {
 	kind := "Mutex"
 	switch {
@@ -185,8 +185,7 @@ func (u *use) kind(try bool) string {
 	return kind
 }
 
-// patience draws how long a Lock may take: for ever, or until its context is cancelled or
-// its deadline passes.
+// patience chooses how long a Lock may take: without limit, or until its context is cancelled or its deadline passes.
 func (u *use) patience() (ctx context.Context, wait time.Duration, end func()) {
 	switch p := u.Float64(); {
 	case p < u.Impatient:
@@ -211,16 +210,16 @@ func (u *use) watch() {
 	noticed, ctx := make(chan struct{}), u.hold
 	stop := context.AfterFunc(ctx, func() {
 		defer close(noticed)
-		if u.Exact { // by the context it was valid up to now
-			u.tell(history.Event{At: u.Now() - 1, Kind: history.Held})
+		if u.Exact { // according to the context, it was valid until now
+			u.record(history.Event{At: u.Now() - 1, Kind: history.Held})
 		}
 		if cause := context.Cause(ctx); errors.Is(cause, relock.ErrLost) {
-			// A rename may have proven the hold since it could last be asked: see follows. The call may have ended with
-			// the hold, in the same moment.
+			// A rename may have proven the hold since the last check: see follows. The call may have ended at the same moment as
+			// the hold.
 			if now := u.Now(); u.Untokened && u.inCall.Load() >= now && u.Exact {
-				u.tell(history.Event{At: now - 1, Kind: history.Renewed, Until: now})
+				u.record(history.Event{At: now - 1, Kind: history.Renewed, Until: now})
 			}
-			u.tell(history.Event{Kind: history.Lost, Err: Text(cause)})
+			u.record(history.Event{Kind: history.Lost, Err: Text(cause)})
 		}
 	})
 	u.unwatch = func() {
@@ -230,7 +229,7 @@ func (u *use) watch() {
 	}
 }
 
-// ask records that the library says that the hold is valid, if it does.
+// ask records that the library reports the hold as valid, if it does.
 func (u *use) ask() bool {
 	u.Gate()
 	e := history.Event{At: u.Now(), Kind: history.Held, Count: u.m.HoldCount()}
@@ -240,29 +239,28 @@ func (u *use) ask() bool {
 	if !u.shared {
 		e.Depth = u.depth
 	}
-	u.tell(e)
+	u.record(e)
 	u.follows()
 	return true
 }
 
-// follows records until when the hold is proven, of which no hook tells if a rename has done it: that of a
-// hold which followed another one.
+// follows records until when the hold is proven. After a local hand-over a rename proves it, which no hook reports.
 func (u *use) follows() {
 	until, held := u.m.Deadline()
 	if held && u.Exact {
 		now := u.Now()
-		u.tell(history.Event{At: now, Kind: history.Renewed, Token: u.m.FencingToken(), Until: now + int64(time.Until(until))})
+		u.record(history.Event{At: now, Kind: history.Renewed, Token: u.m.FencingToken(), Until: now + int64(time.Until(until))})
 	}
 }
 
-// unlock takes one level away.
+// unlock removes one level.
 func (u *use) unlock() {
 	u.ask()
 	if u.depth == 1 {
 		u.unwatch()
 	}
 	op := u.number()
-	u.tell(history.Event{Op: op, Kind: history.UnlockCall, Depth: u.depth})
+	u.record(history.Event{Op: op, Kind: history.UnlockCall, Depth: u.depth})
 	distrust := u.trust()
 	if u.depth > 1 {
 		u.inCall.Store(underWay)
@@ -278,7 +276,7 @@ func (u *use) unlock() {
 	if !u.shared {
 		e.Count = u.m.HoldCount()
 	}
-	u.tell(e)
+	u.record(e)
 }
 
 func (u *use) unlockAll() {
@@ -287,13 +285,13 @@ func (u *use) unlockAll() {
 	}
 }
 
-// trust goes by the context of the hold, as work does that was started under the lock, until that ends or
-// distrust is called, which records when it was last valid.
+// trust watches the context of the hold, as work under the lock does, until the context ends, or distrust is called, which
+// records when it was last valid.
 func (u *use) trust() (distrust func()) {
 	last := u.Trust(u.m.Context(u.Life))
 	return func() {
 		if at := last(); at != 0 {
-			u.tell(history.Event{At: at, Kind: history.Held})
+			u.record(history.Event{At: at, Kind: history.Held})
 		}
 	}
 }

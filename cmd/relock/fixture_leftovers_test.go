@@ -32,7 +32,7 @@ const (
 	nameVar = "RELOCK_TEST_NAME"
 )
 
-// thisRun tells the processes of these tests from those of others at the same time.
+// thisRun distinguishes the processes of these tests from others at the same time.
 var thisRun = rand.Text()
 
 // processesOf returns the processes of a run of tests, those of one test and its subtests, or with "" all. Where

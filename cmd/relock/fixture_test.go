@@ -47,7 +47,7 @@ func (o *output) String() string {
 
 // environ is that of a program under test: nothing of the tests' own is in it.
 func environ(redisURL, test string) []string {
-	// The race detector sleeps for a second before each exit with 0, unless it is told not to.
+	// The race detector sleeps for a second before each exit with 0, unless that is switched off.
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
 		"RELOCK_REDIS=" + redisURL, runVar + "=" + thisRun, nameVar + "=" + test}
 }
@@ -59,7 +59,7 @@ func command(t *testing.T, redisURL string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts the program. It is told to end in the cleanup if it still runs.
+// start starts the program. The cleanup ends it if it still runs.
 func start(t *testing.T, redisURL string, args ...string) *process {
 	t.Helper()
 	return startCommand(t, command(t, redisURL, args...))

@@ -15,8 +15,8 @@ import (
 // advices are what doctor says that can be done about what is broken.
 func advices(t *testing.T, url string, args ...string) string {
 	t.Helper()
-	code, out, said := run(t, url, append([]string{"doctor", "--json"}, args...)...)
-	require.Equal(t, 2, code, out+said)
+	code, out, stderr := run(t, url, append([]string{"doctor", "--json"}, args...)...)
+	require.Equal(t, 2, code, out+stderr)
 	var all []struct{ Status, Advice string }
 	require.NoError(t, json.Unmarshal([]byte(out), &all))
 	var broken []string
@@ -49,9 +49,9 @@ func TestHint_ASentinelIsNamed(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
 	requireHint(t, "redis://"+s.Addrs()[0], "use redis-sentinel://HOST/MASTER")
-	code, _, said := run(t, "redis-sentinel://"+s.Addrs()[0]+"/other", "state", "a")
+	code, _, stderr := run(t, "redis-sentinel://"+s.Addrs()[0]+"/other", "state", "a")
 	require.Equal(t, 69, code)
-	require.Contains(t, said, "know no master of that name")
+	require.Contains(t, stderr, "know no master of that name")
 }
 
 func TestHint_ANodeOfAClusterIsNamed(t *testing.T) {
@@ -61,8 +61,8 @@ func TestHint_ANodeOfAClusterIsNamed(t *testing.T) {
 	away, err := c.Master(t.Context(), "b")
 	require.NoError(t, err)
 	requireHint(t, "redis://"+away.Addr, "use redis-cluster://")
-	_, _, said := run(t, "redis://"+away.Addr, "run", "a", "--", "true")
-	require.Contains(t, said, "this server is a node of a Cluster: use a *redis.ClusterClient: MOVED", "the error of the library")
+	_, _, stderr := run(t, "redis://"+away.Addr, "run", "a", "--", "true")
+	require.Contains(t, stderr, "this server is a node of a Cluster: use a *redis.ClusterClient: MOVED", "the error of the library")
 }
 
 // requireHint checks what run, state and doctor say about a URL that is wrong.
@@ -73,9 +73,9 @@ func requireHint(t *testing.T, url, hint string) {
 		timeout, ttl = "300ms", "1s"
 	}
 	for _, args := range [][]string{{"run", "--ttl", ttl, "a", "--", "true"}, {"state", "--timeout", timeout, "a"}} {
-		code, _, said := run(t, url, args...)
-		require.Equal(t, 69, code, "%s %v: %s", url, args, said)
-		require.Contains(t, said, hint, "%s %v", url, args)
+		code, _, stderr := run(t, url, args...)
+		require.Equal(t, 69, code, "%s %v: %s", url, args, stderr)
+		require.Contains(t, stderr, hint, "%s %v", url, args)
 	}
 	require.Contains(t, advices(t, url, "--timeout", timeout), hint, url)
 }
@@ -104,10 +104,10 @@ func TestForeign_AKeyThatIsNoLockIsNamedForWhatItIs(t *testing.T) {
 		"stream": "a stream", "hash": "a hash of another program"} {
 		for _, args := range [][]string{{"run", name, "--", "true"}, {"run", "-n", name, "--", "true"}, {"run", "--exclusive", name, "--", "true"},
 			{"state", name}, {"force", name}, {"watch", name}} {
-			code, _, said := run(t, url, args...)
-			require.Equal(t, 64, code, "%v: %s", args, said)
-			require.Contains(t, said, `"`+name+`" is not a lock: it is `+what, "%v", args)
-			require.NotContains(t, said, "invalid name")
+			code, _, stderr := run(t, url, args...)
+			require.Equal(t, 64, code, "%v: %s", args, stderr)
+			require.Contains(t, stderr, `"`+name+`" is not a lock: it is `+what, "%v", args)
+			require.NotContains(t, stderr, "invalid name")
 		}
 	}
 }
@@ -129,12 +129,12 @@ func TestTimeout_BoundsEachAnswerThatALookWaitsFor(t *testing.T) {
 	}()
 	for _, url := range []string{url, "redis-cluster://" + strings.Join(c.Addrs(), ","), "redis-sentinel://" + strings.Join(behind.Addrs(), ",") + "/" + redistest.MasterName} {
 		for _, args := range [][]string{{"ls"}, {"state", "a"}, {"force", "a"}, {"watch", "a"}} {
-			code, _, said := run(t, url, append(args, "--timeout", "300ms")...)
-			require.Equal(t, 69, code, "%s %v: %s", url, args, said)
-			require.Contains(t, said, "no answer from Redis within 300ms", "%s %v", url, args)
+			code, _, stderr := run(t, url, append(args, "--timeout", "300ms")...)
+			require.Equal(t, 69, code, "%s %v: %s", url, args, stderr)
+			require.Contains(t, stderr, "no answer from Redis within 300ms", "%s %v", url, args)
 		}
 		require.Contains(t, advices(t, url, "--timeout", "300ms"), "and that Redis runs there", url)
 	}
-	code, _, said := run(t, url, "ls", "--timeout", "0s")
-	require.Equal(t, 64, code, said)
+	code, _, stderr := run(t, url, "ls", "--timeout", "0s")
+	require.Equal(t, 64, code, stderr)
 }

@@ -30,10 +30,10 @@ func TestInside_ALockThatIsHeldAroundIsNotWaitedFor(t *testing.T) {
 		"elsewhere and itself": {[]string{"a"}, inner("--redis", elsewhere, "a", "--", program, "run", "a", "--", "true"), 64},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, _, said := run(t, url, append(append(append([]string{"run"}, c.outer...), "--"), c.inner...)...)
-			require.Equal(t, c.code, code, said)
+			code, _, stderr := run(t, url, append(append(append([]string{"run"}, c.outer...), "--"), c.inner...)...)
+			require.Equal(t, c.code, code, stderr)
 			if code == 64 {
-				require.Contains(t, said, "it would wait for itself forever")
+				require.Contains(t, stderr, "it would wait for itself forever")
 			}
 		})
 	}

@@ -32,7 +32,7 @@ func write(t *testing.T, tty *os.File, text string) {
 	require.NoError(t, err)
 }
 
-// bash tells a job that runs nothing of its new place, dash sends SIGCONT.
+// bash does not notify a running job of its new place, dash sends SIGCONT.
 func TestJob_InTheBackgroundReadsWhenItIsBroughtToTheForeground(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"sh", "bash", "dash"} {

@@ -28,8 +28,8 @@ type lockJSON struct {
 
 func listed(t *testing.T, url string, args ...string) map[string]lockJSON {
 	t.Helper()
-	code, out, said := run(t, url, append([]string{"ls", "--json"}, args...)...)
-	require.Equal(t, 0, code, said)
+	code, out, stderr := run(t, url, append([]string{"ls", "--json"}, args...)...)
+	require.Equal(t, 0, code, stderr)
 	var all []lockJSON
 	require.NoError(t, json.Unmarshal([]byte(out), &all))
 	byName := make(map[string]lockJSON)
@@ -88,9 +88,9 @@ func TestLs_ListsLocksOfEveryKindAndNothingElse(t *testing.T) {
 	require.Len(t, listed(t, url, "m[12]"), 2)
 	require.NotContains(t, rdb.Info(ctx, "commandstats").Val(), "cmdstat_keys:")
 
-	code, _, said := run(t, url, "state", "user:1")
+	code, _, stderr := run(t, url, "state", "user:1")
 	require.Equal(t, 64, code)
-	require.Contains(t, said, "is not a lock: it is a hash of another program")
+	require.Contains(t, stderr, "is not a lock: it is a hash of another program")
 	code, _, _ = run(t, url, "state", "dead")
 	require.Equal(t, 1, code)
 	code, out, _ := run(t, url, "force", "java:rw")
@@ -109,7 +109,7 @@ func TestWatch_FollowsWithAndWithoutMessages(t *testing.T) {
 			w.awaitOut(t, `"free"`)
 			holder := start(t, url, "run", "--fair", name, "--", "sh", "-c", "echo ready; read x < "+fifo(t))
 			holder.awaitOut(t, "ready")
-			if at[1] != "1h" { // a lock that is taken while it is free tells no one
+			if at[1] != "1h" { // to acquire a free lock sends no message
 				w.awaitOut(t, `"held"`)
 			}
 			waiter := start(t, url, "run", "--fair", name, "--", "sh", "-c", "read x < "+fifo(t))

@@ -15,14 +15,14 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// beating is a script that says all the time that it runs, in a file. It notes when it is told to end, and
+// beating is a script that writes to a file all the time that it runs. It records when it gets SIGTERM, and
 // goes on if it is stubborn.
-func beating(file, told string, stubborn bool) string {
+func beating(file, terminated string, stubborn bool) string {
 	then := "exit 9"
 	if stubborn {
 		then = ":"
 	}
-	return `trap 'date +%s%N > ` + told + `; ` + then + `' TERM; echo ready; ` + loop("date +%s%N >> "+file+"; sleep 0.02")
+	return `trap 'date +%s%N > ` + terminated + `; ` + then + `' TERM; echo ready; ` + loop("date +%s%N >> "+file+"; sleep 0.02")
 }
 
 func TestLoss_SilentRedisEndsTheCommandBeforeTheLease(t *testing.T) {
@@ -31,8 +31,8 @@ func TestLoss_SilentRedisEndsTheCommandBeforeTheLease(t *testing.T) {
 		t.Run("stubborn "+strconv.FormatBool(stubborn), func(t *testing.T) {
 			t.Parallel()
 			s, url := server(t)
-			file, told, next := inDir(t, "beats"), inDir(t, "told"), inDir(t, "next")
-			holder := start(t, url, "run", "--ttl", "3s", "--kill-after", "1s", "a", "--", "sh", "-c", beating(file, told, stubborn))
+			file, terminated, next := inDir(t, "beats"), inDir(t, "told"), inDir(t, "next")
+			holder := start(t, url, "run", "--ttl", "3s", "--kill-after", "1s", "a", "--", "sh", "-c", beating(file, terminated, stubborn))
 			holder.awaitOut(t, "ready")
 			waiter := start(t, url, "run", "--ttl", "20s", "a", "--", "sh", "-c", "date +%s%N > "+next+"; echo next; exec sleep 60")
 			awaitWaiters(t, s.Client(t), "a", 1)
@@ -51,7 +51,7 @@ func TestLoss_SilentRedisEndsTheCommandBeforeTheLease(t *testing.T) {
 			all := beats(t, file)
 			last, begun := all[len(all)-1], beats(t, next)[0]
 			require.True(t, last.Before(begun), "it ran until %v, and the next holder from %v", last, begun)
-			term := beats(t, told)[0]
+			term := beats(t, terminated)[0]
 			require.Less(t, term.Sub(read), left-900*time.Millisecond, "SIGTERM came so long before the end of the lease")
 			if stubborn {
 				require.InDelta(t, time.Second, last.Sub(term), float64(150*time.Millisecond), "it had --kill-after")
@@ -143,7 +143,7 @@ func TestLoss_MaxHoldEndsTheCommandAndItsChildren(t *testing.T) {
 	require.NoError(t, err)
 	redistest.Eventually(t, "all of it is gone", func() bool { return !alive(pid) })
 	requireFree(t, s.Client(t), "a")
-	code, _, said := run(t, url, "run", "--max-hold", "200ms", "a", "--", "sleep", "60")
+	code, _, stderr := run(t, url, "run", "--max-hold", "200ms", "a", "--", "sleep", "60")
 	require.Equal(t, 124, code)
-	require.Contains(t, said, "--max-hold 200ms reached")
+	require.Contains(t, stderr, "--max-hold 200ms reached")
 }

@@ -60,7 +60,7 @@ type trouble struct {
 	run, look    int
 	says, hint   string // of run
 	held         bool   // a lock stays held
-	waits        []int  // how a wait may end: with 143 it has gone on until it was told to end
+	waits        []int  // how a wait may end: with 143 it continued until SIGTERM
 }
 
 const worksOn = -1 // a look says what there is

@@ -86,7 +86,7 @@ func TestRun_ReapsOrphans(t *testing.T) {
 	}
 }
 
-// One that ends when it is told to is not waited for until it would be killed.
+// If a process ends on SIGTERM, the wait ends before it would be killed.
 func TestRun_OrphansThatHaveEndedAreNotLeft(t *testing.T) {
 	t.Parallel()
 	for name, as := range reapers {

@@ -31,9 +31,9 @@ func TestRun_UnrunnableCommandIsReportedAsByAShell(t *testing.T) {
 	plain := inDir(t, "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("x"), 0o600))
 	for path, code := range map[string]int{"no-such-command": 127, "/no/such/file": 127, plain: 126, "/": 126} {
-		got, _, said := run(t, url, "run", "a", "--", path)
+		got, _, stderr := run(t, url, "run", "a", "--", path)
 		require.Equal(t, code, got, path)
-		require.Contains(t, said, path)
+		require.Contains(t, stderr, path)
 		requireFree(t, s.Client(t), "a")
 	}
 }
@@ -62,10 +62,10 @@ func TestRun_WrongCallIs64(t *testing.T) {
 		{"run", "a{b", "--", "true"}, {"run", "", "--", "true"}, {"run", "--redis", "http://x", "a", "--", "true"}, {"nonsense"},
 		{"state"}, {"state", "a", "b"}, {"force"}, {"watch"}, {"ls", "a", "b"}, {"doctor", "x"}, {"man", "nonsense"},
 	} {
-		code, out, said := run(t, "redis://127.0.0.1:1", args...)
-		require.Equal(t, 64, code, "%v: %s", args, said)
+		code, out, stderr := run(t, "redis://127.0.0.1:1", args...)
+		require.Equal(t, 64, code, "%v: %s", args, stderr)
 		require.Empty(t, out, "%v", args)
-		require.Regexp(t, "^relock: .", said, "%v", args)
+		require.Regexp(t, "^relock: .", stderr, "%v", args)
 	}
 }
 
@@ -100,8 +100,8 @@ func TestRun_ReadersShareAndAWriterIsAlone(t *testing.T) {
 	require.Equal(t, 0, code)
 	code, _, _ = run(t, url, "run", "--exclusive", "-n", "a", "--", "true")
 	require.Equal(t, 75, code)
-	code, _, said := run(t, url, "run", "-n", "a", "--", "true")
-	require.Equal(t, 64, code, said)
+	code, _, stderr := run(t, url, "run", "-n", "a", "--", "true")
+	require.Equal(t, 64, code, stderr)
 	reader.signal(t, syscall.SIGTERM)
 	require.Equal(t, 143, reader.wait(t))
 	code, _, _ = run(t, url, "run", "--exclusive", "-n", "a", "--", "true")

@@ -111,15 +111,15 @@ func TestTerminal_BelongsToTheCommand(t *testing.T) {
 func TestLogs_AreLinesOrJSON(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
-	_, _, said := run(t, url, "run", "-v", "a", "--", "true")
-	require.Contains(t, said, "relock: lock acquired name=a")
-	_, _, said = run(t, url, "run", "-v", "--log", "json", "a", "--", "/no/such")
-	require.Contains(t, said, `"msg":"lock acquired","name":"a"`)
-	for line := range strings.Lines(said) {
+	_, _, stderr := run(t, url, "run", "-v", "a", "--", "true")
+	require.Contains(t, stderr, "relock: lock acquired name=a")
+	_, _, stderr = run(t, url, "run", "-v", "--log", "json", "a", "--", "/no/such")
+	require.Contains(t, stderr, `"msg":"lock acquired","name":"a"`)
+	for line := range strings.Lines(stderr) {
 		require.True(t, strings.HasPrefix(line, "{"), line)
 	}
-	_, _, said = run(t, url, "run", "a", "--", "true")
-	require.Empty(t, said)
+	_, _, stderr = run(t, url, "run", "a", "--", "true")
+	require.Empty(t, stderr)
 }
 
 func TestManual_HasTheTextOfTheHelp(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Redis asks for certificates of clients unless it is told not to.
+// Redis asks for certificates of clients by default.
 func TestTLS_AServerThatWantsACertificateGetsOne(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
@@ -19,8 +19,8 @@ func TestTLS_AServerThatWantsACertificateGetsOne(t *testing.T) {
 	url := "rediss://127.0.0.1:" + port
 	flags := []string{"--cert", cert, "--key", key, "--cacert", cert}
 	for _, args := range [][]string{{"run", "a", "--", "echo", "ran"}, {"ls"}, {"doctor"}} {
-		code, _, said := run(t, url, append(args[:1:1], append(flags, args[1:]...)...)...)
-		require.Equal(t, 0, code, "%v: %s", args, said)
+		code, _, stderr := run(t, url, append(args[:1:1], append(flags, args[1:]...)...)...)
+		require.Equal(t, 0, code, "%v: %s", args, stderr)
 	}
 	byVariables := command(t, url, "run", "a", "--", "sh", "-c", "echo ran")
 	byVariables.Env = append(byVariables.Env, "RELOCK_CERT="+cert, "RELOCK_KEY="+key, "RELOCK_CACERT="+cert)
@@ -37,9 +37,9 @@ func TestTLS_AServerThatWantsACertificateGetsOne(t *testing.T) {
 		{wants, []string{"--cacert", cert, "--cert", other, "--key", otherKey}},
 		{distrusts, []string{"--cert", cert, "--key", key, "--cacert", other}},
 	} {
-		code, out, said := run(t, url, append([]string{"run", "--ttl", "1s", "a"}, append(c.args, "--", "echo", "ran")...)...)
-		require.Equal(t, 69, code, "%v: %s", c.args, said)
-		require.Contains(t, said, c.hint, "%v", c.args)
+		code, out, stderr := run(t, url, append([]string{"run", "--ttl", "1s", "a"}, append(c.args, "--", "echo", "ran")...)...)
+		require.Equal(t, 69, code, "%v: %s", c.args, stderr)
+		require.Contains(t, stderr, c.hint, "%v", c.args)
 		require.Empty(t, out)
 	}
 }
@@ -64,9 +64,9 @@ func TestTLS_FilesThatCannotBeUsedAreAWrongCall(t *testing.T) {
 		{"redis://127.0.0.1:1", "no URL begins with rediss", []string{"--cacert", cert}},
 		{"127.0.0.1:1", "no URL begins with rediss", []string{"--cert", cert, "--key", key}},
 	} {
-		code, out, said := run(t, c.url, append([]string{"state", "a"}, c.args...)...)
-		require.Equal(t, 64, code, "%v: %s", c.args, said)
-		require.Contains(t, said, c.says, "%v", c.args)
+		code, out, stderr := run(t, c.url, append([]string{"state", "a"}, c.args...)...)
+		require.Equal(t, 64, code, "%v: %s", c.args, stderr)
+		require.Contains(t, stderr, c.says, "%v", c.args)
 		require.Empty(t, out)
 	}
 }

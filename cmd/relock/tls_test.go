@@ -51,9 +51,9 @@ func TestVerbs_WorkWithTLSIfTheCertificateIsTrusted(t *testing.T) {
 	url := "rediss://127.0.0.1:" + port
 	everyVerb(t, url+"?skip_verify=true")
 	for _, args := range [][]string{{"run", "--ttl", "1s", "a", "--", "echo", "ran"}, {"ls"}, {"state", "a"}, {"force", "a"}, {"watch", "a"}} {
-		code, out, said := run(t, url, args...)
-		require.Equal(t, 69, code, "%v: %s", args, said)
-		require.Contains(t, said, "certificate is not trusted", "%v", args)
+		code, out, stderr := run(t, url, args...)
+		require.Equal(t, 69, code, "%v: %s", args, stderr)
+		require.Contains(t, stderr, "certificate is not trusted", "%v", args)
 		require.Empty(t, out)
 	}
 	trusting := command(t, url, "run", "a", "--", "echo", "ran")

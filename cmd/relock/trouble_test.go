@@ -16,9 +16,9 @@ import (
 // findings are what doctor --json says: the status of each check.
 func findings(t *testing.T, redisURL string, args ...string) (code int, all map[string]string, text string) {
 	t.Helper()
-	code, out, said := run(t, redisURL, append([]string{"doctor", "--json"}, args...)...)
+	code, out, stderr := run(t, redisURL, append([]string{"doctor", "--json"}, args...)...)
 	var list []struct{ Status, Check, Finding string }
-	require.NoError(t, json.Unmarshal([]byte(out), &list), "%s%s", out, said)
+	require.NoError(t, json.Unmarshal([]byte(out), &list), "%s%s", out, stderr)
 	all = make(map[string]string)
 	for _, f := range list {
 		if all[f.Check] == "" || all[f.Check] == "ok" {
@@ -34,9 +34,9 @@ func TestTrouble_UnreachableRedisIs69(t *testing.T) {
 	for _, args := range [][]string{{"run", "a", "--", "true"}, {"run", "-n", "a", "--", "true"}, {"ls"}, {"state", "a"}, {"force", "a"}, {"watch", "a"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
-			code, _, said := run(t, nowhere, args...)
+			code, _, stderr := run(t, nowhere, args...)
 			require.Equal(t, 69, code, "%v", args)
-			require.Contains(t, said, "127.0.0.1:1")
+			require.Contains(t, stderr, "127.0.0.1:1")
 		})
 	}
 	code, all, _ := findings(t, nowhere)
@@ -65,9 +65,9 @@ func TestTrouble_FullRedisIs69AndReleasesWhatIsHeld(t *testing.T) {
 	p := start(t, url, "run", "a", "--", "sh", "-c", "echo ready; read x < "+fifo(t))
 	p.awaitOut(t, "ready")
 	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	code, _, said := run(t, url, "run", "b", "--", "true")
+	code, _, stderr := run(t, url, "run", "b", "--", "true")
 	require.Equal(t, 69, code)
-	require.Contains(t, said, "OOM")
+	require.Contains(t, stderr, "OOM")
 	code, out, _ := run(t, url, "ls")
 	require.Equal(t, 0, code)
 	require.Contains(t, out, "a ")
@@ -85,9 +85,9 @@ func TestTrouble_ReplicaIs69AndCanBeInspected(t *testing.T) {
 	replica, replicaURL := server(t, "--replicaof", "127.0.0.1 "+portOf(master))
 	start(t, url, "run", "a", "--", "sh", "-c", "echo ready; exec sleep 60").awaitOut(t, "ready")
 	redistest.Eventually(t, "the replica has it", func() bool { return replica.Client(t).Exists(t.Context(), "a").Val() == 1 })
-	code, _, said := run(t, replicaURL, "run", "b", "--", "true")
+	code, _, stderr := run(t, replicaURL, "run", "b", "--", "true")
 	require.Equal(t, 69, code)
-	require.Contains(t, said, "a replica: use the address of the master")
+	require.Contains(t, stderr, "a replica: use the address of the master")
 	_, out, _ := run(t, replicaURL, "ls")
 	require.Contains(t, out, "a ")
 	code, all, _ := findings(t, replicaURL)
@@ -108,16 +108,16 @@ func TestTrouble_WrongPasswordIs77AndNeverPrinted(t *testing.T) {
 	s, url := server(t, "--requirepass", "s3cret")
 	for _, given := range []string{"", "wr0ng@", ":wr0ng@"} {
 		for _, args := range [][]string{{"run", "a", "--", "true"}, {"ls"}, {"state", "a"}, {"force", "a"}} {
-			code, out, said := run(t, "redis://"+given+s.Addr, args...)
-			require.Equal(t, 77, code, "%v: %s", args, said)
-			require.NotContains(t, out+said, "wr0ng")
+			code, out, stderr := run(t, "redis://"+given+s.Addr, args...)
+			require.Equal(t, 77, code, "%v: %s", args, stderr)
+			require.NotContains(t, out+stderr, "wr0ng")
 		}
 	}
 	_ = url
 	right := "redis://:s3cret@" + s.Addr
 	for _, args := range [][]string{{"run", "-v", "a", "--", "true"}, {"ls"}, {"doctor"}, {"run", "--help"}, {"ls", "--redis", right, "--nonsense"}} {
-		_, out, said := run(t, right, args...)
-		require.NotContains(t, out+said, "s3cret", "%v", args)
+		_, out, stderr := run(t, right, args...)
+		require.NotContains(t, out+stderr, "s3cret", "%v", args)
 	}
 	code, _, _ := run(t, right, "run", "a", "--", "true")
 	require.Equal(t, 0, code)
@@ -135,10 +135,10 @@ func TestTrouble_ACLIsObeyedAndShownByDoctor(t *testing.T) {
 	rdb := s.Client(t)
 	require.NoError(t, rdb.Do(t.Context(), acl...).Err())
 	app := "redis://app:secret@" + s.Addr
-	code, _, said := run(t, app, "run", "orders:1", "--", "true")
-	require.Equal(t, 0, code, said)
-	code, _, said = run(t, app, "run", "other", "--", "true")
-	require.Equal(t, 77, code, said)
+	code, _, stderr := run(t, app, "run", "orders:1", "--", "true")
+	require.Equal(t, 0, code, stderr)
+	code, _, stderr = run(t, app, "run", "other", "--", "true")
+	require.Equal(t, 77, code, stderr)
 	code, all, _ := findings(t, app, "--name", "orders:doctor")
 	require.Equal(t, 1, code, "INFO is not allowed")
 	require.Equal(t, map[string]string{"reach": "ok", "info": "warning", "scripts": "ok", "messages": "ok", "locks": "ok"}, all)

@@ -50,7 +50,7 @@ func (d *demo) count(ctx context.Context, lockOf func(*service) locker) error {
 	if err := c.check(sum, want); err != nil {
 		return err
 	}
-	d.say("check", "the counter is %d of %d, and no two workers were at it at once", sum, want)
+	d.print("check", "the counter is %d of %d, and no two workers were at it at once", sum, want)
 	return nil
 }
 
@@ -64,7 +64,7 @@ func (d *demo) addAll(ctx context.Context, w *service, c *counter, lock locker) 
 		}
 		longest = max(longest, wait)
 	}
-	d.say(w.name, "added %d times; its longest wait for the lock was %v", turns, ms(longest))
+	d.print(w.name, "added %d times; its longest wait for the lock was %v", turns, ms(longest))
 	return nil
 }
 

@@ -19,15 +19,15 @@ func (d *demo) giveUp(ctx context.Context) error {
 	if err := held.Lock(ctx); err != nil {
 		return err
 	}
-	d.say(holder.name, "holds the lock")
-	d.say(waiter.name, "waits for it, %v at most", waitLimit)
-	if err := d.waitInVain(ctx, waiter, wanted); err != nil {
+	d.print(holder.name, "holds the lock")
+	d.print(waiter.name, "waits for it, %v at most", waitLimit)
+	if err := d.waitBriefly(ctx, waiter, wanted); err != nil {
 		return errors.Join(err, held.Unlock())
 	}
 	if err := held.Unlock(); err != nil {
 		return err
 	}
-	d.say(holder.name, "unlocks")
+	d.print(holder.name, "unlocks")
 
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, tooLate)
@@ -35,12 +35,12 @@ func (d *demo) giveUp(ctx context.Context) error {
 	if err := wanted.Lock(limited); err != nil {
 		return err
 	}
-	d.say(waiter.name, "tries again, and gets it after %v", time.Since(began).Round(time.Microsecond))
+	d.print(waiter.name, "tries again, and gets it after %v", time.Since(began).Round(time.Microsecond))
 	return wanted.Unlock()
 }
 
-// waitInVain waits for a lock that is not to be had.
-func (d *demo) waitInVain(ctx context.Context, waiter *service, lock locker) error {
+// waitBriefly waits for a lock that is not to be had.
+func (d *demo) waitBriefly(ctx context.Context, waiter *service, lock locker) error {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
@@ -56,7 +56,7 @@ func (d *demo) waitInVain(ctx context.Context, waiter *service, lock locker) err
 	case waited > tooLate:
 		return fmt.Errorf("the waiter gave up after %v only", waited)
 	}
-	d.say(waiter.name, "gave up after %v:", ms(waited))
-	d.say("", "%v", err)
+	d.print(waiter.name, "gave up after %v:", ms(waited))
+	d.print("", "%v", err)
 	return nil
 }

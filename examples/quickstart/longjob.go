@@ -24,7 +24,7 @@ func (d *demo) longJob(ctx context.Context, opts ...relock.MutexOption) error {
 	worker, rival := d.workers[0], d.workers[1]
 	began := time.Now()
 	err := worker.mutex(jobLock, opts...).Do(ctx, func(ctx context.Context) error {
-		d.say(worker.name, "holds the lock with a TTL of %v", jobTTL)
+		d.print(worker.name, "holds the lock with a TTL of %v", jobTTL)
 		for range 2 {
 			if err := pause(ctx, jobTTL); err != nil {
 				return err
@@ -38,7 +38,7 @@ func (d *demo) longJob(ctx context.Context, opts ...relock.MutexOption) error {
 	if err != nil {
 		return err
 	}
-	d.say(worker.name, "done after %v and %d renewals", ms(time.Since(began)), renewals.Load())
+	d.print(worker.name, "done after %v and %d renewals", ms(time.Since(began)), renewals.Load())
 	if renewals.Load() == 0 {
 		return errors.New("the lock was never renewed")
 	}
@@ -62,6 +62,6 @@ func (d *demo) expectBusy(ctx context.Context, rival *service) error {
 	if state.Count == 0 {
 		return errors.New("nobody holds the lock on Redis")
 	}
-	d.say(rival.name, "TryLock: false, the key has %v left", state.TTL)
+	d.print(rival.name, "TryLock: false, the key has %v left", state.TTL)
 	return nil
 }

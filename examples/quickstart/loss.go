@@ -45,8 +45,8 @@ func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) e
 	case err := <-stopped:
 		return err
 	}
-	d.say(worker.name, "holds the lock, and works until its context ends")
-	d.say(d.operator.name, "forces the lock open")
+	d.print(worker.name, "holds the lock, and works until its context ends")
+	d.print(d.operator.name, "forces the lock open")
 	taken := time.Now()
 	if err := takeAway(ctx); err != nil {
 		cancel()
@@ -55,6 +55,6 @@ func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) e
 	if err := <-stopped; !errors.Is(cause, relock.ErrLost) {
 		return fmt.Errorf("the holder's context did not end by the loss: %w", err)
 	}
-	d.say(worker.name, "stopped %v later: %v", ms(time.Since(taken)), cause)
+	d.print(worker.name, "stopped %v later: %v", ms(time.Since(taken)), cause)
 	return nil
 }

@@ -207,7 +207,7 @@ func TestQuickstart_DeletedKeyStopsItsHolder(t *testing.T) {
 func TestDetects_AWaiterThatGetsAHeldLock(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
-	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], noLock{}), "the waiter got a lock")
+	require.ErrorContains(t, d.waitBriefly(t.Context(), d.workers[0], noLock{}), "the waiter got a lock")
 }
 
 // stubborn is a lock whose wait does not end when its context does.
@@ -222,7 +222,7 @@ func TestDetects_AWaiterThatGivesUpTooLate(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
-	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], stubborn{}), "gave up after")
+	require.ErrorContains(t, d.waitBriefly(t.Context(), d.workers[0], stubborn{}), "gave up after")
 }
 
 func TestDetects_KeysThatAreLeft(t *testing.T) {
@@ -245,8 +245,8 @@ func TestTimeline_LinesAreAligned(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	tl := newTimeline(&out)
-	tl.say("a", "one")
-	tl.say("operator", "two")
+	tl.print("a", "one")
+	tl.print("operator", "two")
 	lines := strings.Split(out.String(), "\n")
 	require.Equal(t, strings.Index(lines[0], "one"), strings.Index(lines[1], "two"), fmt.Sprint(lines))
 }

@@ -62,6 +62,6 @@ func (n *nesting) expect(ctx context.Context, where string, count int, free bool
 	if got != free {
 		return fmt.Errorf("%s: TryLock of another worker says %t", where, got)
 	}
-	n.say(n.workers[0].name, "%-21s  hold count %d, TryLock of %s: %t", where, count, n.workers[1].name, got)
+	n.print(n.workers[0].name, "%-21s  hold count %d, TryLock of %s: %t", where, count, n.workers[1].name, got)
 	return nil
 }

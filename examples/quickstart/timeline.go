@@ -30,8 +30,8 @@ func (t *timeline) part(title string) {
 	fmt.Fprintf(t.out, "\n%d. %s\n", t.parts, title)
 }
 
-// say prints what an actor does.
-func (t *timeline) say(who, format string, args ...any) {
+// print prints what an actor does.
+func (t *timeline) print(who, format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(t.out, "%8.3f s  %-8s  %s\n", t.elapsed().Seconds(), who, fmt.Sprintf(format, args...))

@@ -1,4 +1,4 @@
-// Package goid tells which goroutine is running.
+// Package goid returns the number of the running goroutine.
 //
 // Go has no official name for a goroutine, but its number stands in every stack trace, and
 // is not used twice in a process, but for callbacks from threads of C. The runtime's own copy

@@ -2,7 +2,7 @@
 //
 // The library calls that client on goroutines of its own, where the application cannot recover;
 // and the client may be any wrapper, with methods that were never meant to be called. So every
-// call of it is guarded, on every goroutine: a panic is an error like that of a lost connection.
+// call of it is guarded, on every goroutine: a panic becomes an error, as a lost connection does.
 // The application's own code is not guarded here: relock recovers the panic of a hook where it calls
 // the hook, and a panic in the fn of Do passes through Do.
 package guard

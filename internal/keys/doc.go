@@ -1,5 +1,5 @@
 // Package keys derives from the names of a lock the keys and channels that it has on Redis, and
-// knows which of them have to be in one Cluster slot.
+// defines which of them have to be in one Cluster slot.
 //
 //   - set.go has the [Set]: all that a handle locks, made once.
 //   - names.go has the prefixes, Redisson's and our own, and the rules of hash tags.

@@ -45,11 +45,11 @@ func text(key any) string {
 	return key.(string)
 }
 
-func TestKeptFor_TellsAKeptLockFromAnOwnerOfThatName(t *testing.T) {
+func TestReplacedBy_DistinguishesAPlaceholderFromAnOwnerOfThatName(t *testing.T) {
 	for _, field := range []string{"uuid:kept", "uuid:kept" + WriteSuffix, "uuid:7", "uuid:7" + WriteSuffix} {
-		_, is := KeptFor(field)
+		_, is := ReplacedBy(field)
 		require.False(t, is, field)
-		of, is := KeptFor(Kept(field, clock.Instant{Mono: 123456789}))
+		of, is := ReplacedBy(Placeholder(field, clock.Instant{Mono: 123456789}))
 		require.True(t, is, field)
 		require.Equal(t, field, of)
 	}

@@ -31,30 +31,30 @@ func (o Owner) String() string {
 	return strconv.FormatInt(o.Goroutine, 10)
 }
 
-// keptMark is in the field of a min-hold placeholder (WithMinHold). An owner contains no ':',
+// placeholderMark is in the field of a min-hold placeholder (WithMinHold). An owner contains no ':',
 // so no hold has such a field, and delayed commands of the hold find nothing.
-const keptMark = ":kept:"
+const placeholderMark = ":kept:"
 
-// Kept returns the min-hold placeholder that replaces field, whose hold has ended, until then. No two holds of one
+// Placeholder returns the min-hold placeholder that replaces field, whose hold has ended, until then. No two holds of one
 // client have the same placeholder, because the min hold of that owner's next hold ends later. So the undo of one
 // placeholder does not touch the other.
-func Kept(field string, until clock.Instant) string {
+func Placeholder(field string, until clock.Instant) string {
 	owner, writes := strings.CutSuffix(field, WriteSuffix)
-	owner += keptMark + strconv.FormatInt(int64(until.Mono), 36)
+	owner += placeholderMark + strconv.FormatInt(int64(until.Mono), 36)
 	if writes {
 		return AsWriter(owner)
 	}
 	return owner
 }
 
-// KeptFor returns the field that a placeholder has replaced; false: kept is no placeholder.
-func KeptFor(kept string) (field string, is bool) {
-	owner, writes := strings.CutSuffix(kept, WriteSuffix)
-	at := strings.LastIndex(owner, keptMark)
+// ReplacedBy returns the field that a placeholder has replaced; false: it is none.
+func ReplacedBy(placeholder string) (field string, is bool) {
+	owner, writes := strings.CutSuffix(placeholder, WriteSuffix)
+	at := strings.LastIndex(owner, placeholderMark)
 	if at < 0 {
 		return "", false // such as the write field of an owner called "kept"
 	}
-	if _, err := strconv.ParseInt(owner[at+len(keptMark):], 36, 64); err != nil {
+	if _, err := strconv.ParseInt(owner[at+len(placeholderMark):], 36, 64); err != nil {
 		return "", false
 	}
 	if writes {

@@ -122,7 +122,7 @@ func (l *Lease) Next(now clock.Instant, interval time.Duration) (wait time.Durat
 }
 
 // duePoints is the number of points in an interval at which renewals are due.
-const duePoints = 10 // mutant: renew-many-deaf/2
+const duePoints = 10 // mutant: renew-many-ignores-loss/2
 
 // RenewalDue returns when a hold whose last renewal was sent at renewed is due again. All holds of the process with this
 // interval share the same points in time. RenewalDue returns the point that is at most a tenth of the interval before

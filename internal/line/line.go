@@ -86,11 +86,11 @@ type Entry struct {
 	Mark   uint64          // wake-ups of the queue before the request
 
 	// The fields below are guarded by the line's mu.
-	settled func() // notifies the waiter that it need not wait any more
-	now     protocol.Standing
-	sure    bool  // every copy of its request was answered
-	told    bool  // a message of its grant has arrived
-	token   int64 // of that message
+	settled  func() // notifies the waiter that it need not wait any more
+	now      protocol.EntryStatus
+	sure     bool  // every copy of its request was answered
+	notified bool  // a message of its grant has arrived
+	token    int64 // of that message
 }
 
 // Enter makes an entry for a waiter whose request is about to be sent. settled is called when
@@ -129,8 +129,8 @@ func (l *Line) Adopt(e *Entry, settled func()) {
 func (l *Line) Placed(e *Entry, last int64, out redisexec.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.now, e.sure = protocol.Standing{State: protocol.EntryWaiting, Proof: out.Sent, Token: last}, !out.Ambiguous
-	if e.told {
+	e.now, e.sure = protocol.EntryStatus{State: protocol.EntryWaiting, Proof: out.Sent, Token: last}, !out.Ambiguous
+	if e.notified {
 		l.believe(e)
 	}
 	if l.polls.Wakes() != e.Mark {
@@ -170,7 +170,7 @@ func (l *Line) message(payload string) {
 	if e == nil {
 		return // it is settled or removed
 	}
-	e.told = true
+	e.notified = true
 	e.token, _ = strconv.ParseInt(token, 10, 64) // none at worst
 	if e.now.State == protocol.EntryWaiting {
 		l.believe(e)
@@ -208,9 +208,9 @@ func (l *Line) Waiting() []*Entry {
 	return entries
 }
 
-// Learn records the states of entries from the answer to a request that was sent at sent, and reports
+// Update records the states of entries from the answer to a request that was sent at sent, and reports
 // whether a message about any of them is missing.
-func (l *Line) Learn(entries []*Entry, all []protocol.Standing, sent clock.Instant) (late bool) {
+func (l *Line) Update(entries []*Entry, all []protocol.EntryStatus, sent clock.Instant) (late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, e := range entries {
@@ -229,8 +229,8 @@ func (l *Line) Learn(entries []*Entry, all []protocol.Standing, sent clock.Insta
 	return late
 }
 
-// Standing returns the state of e.
-func (l *Line) Standing(e *Entry) protocol.Standing {
+// EntryStatus returns the state of e.
+func (l *Line) EntryStatus(e *Entry) protocol.EntryStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return e.now

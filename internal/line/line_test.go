@@ -39,7 +39,7 @@ func terms() *protocol.Terms {
 
 const poll = 5 * time.Second / 3
 
-// place is the place of a waiter, and how often that was told to look.
+// place is the entry of a waiter, and how often the waiter was notified.
 type place struct {
 	*Entry
 	rung int
@@ -62,7 +62,7 @@ func (b *trial) placed(ticket uint64) *place {
 // stands says how p stands, and how often its waiter was rung.
 func (b *trial) stands(p *place, want protocol.EntryState, rung int) {
 	b.t.Helper()
-	require.Equal(b.t, want, b.Standing(p.Entry).State)
+	require.Equal(b.t, want, b.EntryStatus(p.Entry).State)
 	require.Equal(b.t, rung, p.rung, "rings")
 }
 
@@ -82,7 +82,7 @@ func TestPlace_WaitsOnceItsRequestIsAnswered(t *testing.T) {
 	require.Empty(t, b.Waiting())
 	b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now})
 	b.stands(p, protocol.EntryWaiting, 0)
-	require.Equal(t, b.now, b.Standing(p.Entry).Proof)
+	require.Equal(t, b.now, b.EntryStatus(p.Entry).Proof)
 	require.Equal(t, []*Entry{p.Entry}, b.Waiting())
 }
 
@@ -106,19 +106,19 @@ func TestPlace_IsSettledByAGrantOnce(t *testing.T) {
 	p, other := b.placed(1), b.placed(2)
 	b.message("1 42")
 	b.stands(p, protocol.EntryGranted, 1)
-	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
+	require.Equal(t, int64(42), b.EntryStatus(p.Entry).Token)
 	b.stands(other, protocol.EntryWaiting, 0)
 	for _, again := range []string{"1 42", "1 43", "1"} {
 		b.message(again)
 	}
-	b.Learn([]*Entry{p.Entry}, []protocol.Standing{{State: protocol.EntryGone}}, b.now)
+	b.Update([]*Entry{p.Entry}, []protocol.EntryStatus{{State: protocol.EntryGone}}, b.now)
 	b.stands(p, protocol.EntryGranted, 1)
-	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
+	require.Equal(t, int64(42), b.EntryStatus(p.Entry).Token)
 }
 
-// told reports whether a message about a grant has arrived for an entry without an answer.
-func (b *trial) told() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(b.entries)), func(e *Entry) bool { return e.told })
+// answer reports whether a message about a grant has arrived for an entry without an answer.
+func (b *trial) answer() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(b.entries)), func(e *Entry) bool { return e.notified })
 }
 
 func TestPlace_EarlyMessageIsKeptUntilTheAnswer(t *testing.T) {
@@ -126,11 +126,11 @@ func TestPlace_EarlyMessageIsKeptUntilTheAnswer(t *testing.T) {
 	p := b.enters(1, terms())
 	b.message("1 42")
 	b.stands(p, asking, 0)
-	require.True(t, b.told())
+	require.True(t, b.answer())
 	b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now})
 	b.stands(p, protocol.EntryGranted, 1)
-	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
-	require.False(t, b.told())
+	require.Equal(t, int64(42), b.EntryStatus(p.Entry).Token)
+	require.False(t, b.answer())
 }
 
 // Each is a reason to ask, and no more.
@@ -202,28 +202,28 @@ func TestLine_WakeUpBetweenRequestAndAnswerIsRepeated(t *testing.T) {
 // The table of what a poll may say of a place.
 func TestLine_PollSettlesPlacesThatWaitNoMore(t *testing.T) {
 	for name, c := range map[string]struct {
-		told    protocol.Standing
+		answer  protocol.EntryStatus
 		settled bool
 	}{
-		"it waits":                {protocol.Standing{State: protocol.EntryWaiting}, false},
-		"it was granted":          {protocol.Standing{State: protocol.EntryGranted, Token: 7}, true},
-		"it was granted long ago": {protocol.Standing{State: protocol.EntryGranted, Late: true}, true},
-		"it is gone":              {protocol.Standing{State: protocol.EntryGone}, true},
-		"it has failed":           {protocol.Standing{State: protocol.EntryFailed, Err: errRefused}, true},
+		"it waits":                {protocol.EntryStatus{State: protocol.EntryWaiting}, false},
+		"it was granted":          {protocol.EntryStatus{State: protocol.EntryGranted, Token: 7}, true},
+		"it was granted long ago": {protocol.EntryStatus{State: protocol.EntryGranted, Late: true}, true},
+		"it is gone":              {protocol.EntryStatus{State: protocol.EntryGone}, true},
+		"it has failed":           {protocol.EntryStatus{State: protocol.EntryFailed, Err: errRefused}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTrial(t)
 			p, other := b.placed(1), b.placed(2)
 			sent := b.now.After(time.Second)
-			late := b.Learn([]*Entry{p.Entry, other.Entry}, []protocol.Standing{c.told, {State: protocol.EntryWaiting}}, sent)
-			require.Equal(t, c.told.Late, late)
-			want := c.told
+			late := b.Update([]*Entry{p.Entry, other.Entry}, []protocol.EntryStatus{c.answer, {State: protocol.EntryWaiting}}, sent)
+			require.Equal(t, c.answer.Late, late)
+			want := c.answer
 			want.Proof = sent
-			require.Equal(t, want, b.Standing(p.Entry))
+			require.Equal(t, want, b.EntryStatus(p.Entry))
 			require.Equal(t, c.settled, p.rung == 1)
 			require.Equal(t, c.settled, b.entries[1] == nil)
 			b.stands(other, protocol.EntryWaiting, 0)
-			require.Equal(t, sent, b.Standing(other.Entry).Proof)
+			require.Equal(t, sent, b.EntryStatus(other.Entry).Proof)
 		})
 	}
 }
@@ -232,8 +232,8 @@ func TestLine_PollMovesNoPlaceThatLeft(t *testing.T) {
 	b := newTrial(t)
 	p, asks := b.placed(1), b.enters(2, terms())
 	b.Remove(p.Entry)
-	granted := protocol.Standing{State: protocol.EntryGranted, Late: true}
-	require.False(t, b.Learn([]*Entry{p.Entry, asks.Entry}, []protocol.Standing{granted, granted}, b.now))
+	granted := protocol.EntryStatus{State: protocol.EntryGranted, Late: true}
+	require.False(t, b.Update([]*Entry{p.Entry, asks.Entry}, []protocol.EntryStatus{granted, granted}, b.now))
 	b.stands(p, protocol.EntryWaiting, 0)
 	b.stands(asks, asking, 0)
 	b.message("1 42")

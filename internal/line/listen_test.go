@@ -71,7 +71,7 @@ func TestLine_MessagesReachTheirAddressees(t *testing.T) {
 	b.Listen()
 	p := b.placed(1)
 	require.Equal(t, 1, b.wakes(func() { b.hub.messages["releases"]("0") }))
-	b.hub.messages["releases"]("1 42") // a grant is told on a channel of its own
+	b.hub.messages["releases"]("1 42") // a grant has a channel of its own
 	b.stands(p, protocol.EntryWaiting, 0)
 	b.hub.messages["grants"]("1 42")
 	b.stands(p, protocol.EntryGranted, 1)

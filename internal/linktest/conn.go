@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// half is what is on its way in one direction of a connection.
+// half has the data in flight in one direction of a connection.
 type half struct {
-	mu       sync.Mutex // taken inside that of the link, never the other way round
+	mu       sync.Mutex // may be taken under the mutex of the link, never the other way round
 	chunks   []chunk
 	last     time.Time // when the last chunk arrives: they do not overtake each other
-	end      error     // after the chunks; nil: it goes on
-	endAt    time.Time // zero: at once, whatever stands still
-	muted    bool      // nothing arrives any more, nor does the end
+	end      error     // after the chunks; nil: the connection is open
+	endAt    time.Time // zero: at once, even if the link is frozen
+	muted    bool      // nothing arrives any more, not even the end
 	deadline time.Time
-	news     chan struct{}
+	changed  chan struct{}
 }
 
 type chunk struct {
@@ -29,11 +29,11 @@ type chunk struct {
 	data []byte
 }
 
-func newHalf() *half { return &half{news: make(chan struct{}, 1)} }
+func newHalf() *half { return &half{changed: make(chan struct{}, 1)} }
 
-func (h *half) tell() {
+func (h *half) notify() {
 	select {
-	case h.news <- struct{}{}:
+	case h.changed <- struct{}{}:
 	default:
 	}
 }
@@ -50,10 +50,10 @@ func (h *half) add(data []byte, at time.Time) {
 	}
 	h.last = at
 	h.chunks = append(h.chunks, chunk{at, bytes.Clone(data)})
-	h.tell()
+	h.notify()
 }
 
-// finish has no more arrive than what is on its way, and that so much later.
+// finish ends the connection after the data in flight, which arrives later by the given time.
 func (h *half) finish(end error, late time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,19 +67,19 @@ func (h *half) finish(end error, late time.Duration) {
 	if h.end, h.endAt = end, h.last; h.last.IsZero() {
 		h.endAt = time.Now()
 	}
-	h.tell()
+	h.notify()
 }
 
-// drop has nothing arrive any more, what is on its way included.
+// drop discards the data in flight, and ends the connection.
 func (h *half) drop(end error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.chunks = nil
 	h.end, h.endAt = end, time.Time{}
-	h.tell()
+	h.notify()
 }
 
-// read returns what has arrived, or how long to wait until something may have.
+// read returns the data that has arrived, or how long to wait for the next data.
 func (h *half) read(p []byte, still time.Time) (n int, wait time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +122,7 @@ type Conn struct {
 	client  bool
 	broken  atomic.Bool
 	random  *rand.Rand   // guarded by the mutex of the link
-	open    *atomic.Bool // of both ends: more than greetings has been sent
+	open    *atomic.Bool // shared by both ends: more than greetings was sent
 }
 
 // Read implements net.Conn.
@@ -140,7 +140,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-c.in.news:
+		case <-c.in.changed:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -150,16 +150,15 @@ func (c *Conn) Read(p []byte) (int, error) {
 // message is what each message of a subscription begins with, in either version of the protocol.
 var message = []byte("3\r\n$7\r\nmessage\r\n")
 
-// What go-redis sends first. It waits for the answers with a mutex held, that of a subscription, and the
-// clock of a bubble stands still while another goroutine waits for that. So greetings take no time,
-// whatever happens to the link.
+// The first commands of go-redis. It waits for the answers while it holds the mutex of a subscription. The clock of a
+// bubble stands still while another goroutine waits for that mutex. So greetings take no time, whatever fault the link
+// has.
 var (
 	hello  = []byte("\r\nhello\r\n")
 	client = []byte("\r\nclient\r\n")
 )
 
-// arrival returns when what is sent now arrives, if it is not held up; zero: at once. The mutex of the
-// link is held.
+// arrival returns when data that is sent now arrives, without faults; zero: at once. The mutex of the link is held.
 func (c *Conn) arrival() time.Time {
 	if !c.open.Load() {
 		return time.Time{}
@@ -169,7 +168,7 @@ func (c *Conn) arrival() time.Time {
 	return time.Now().Add(l.latency + jitter + l.slow)
 }
 
-// script is what a command that runs a script has in it.
+// script is contained in every command that runs a script.
 var script = []byte("\r\neval")
 
 // Write implements net.Conn. It does not block.
@@ -180,7 +179,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	switch {
 	case c.broken.Load():
 		return 0, c.fault("write", syscall.ECONNRESET)
-	case !c.client && time.Now().Before(l.deaf) && len(p) > 0 && bytes.HasPrefix(p[1:], message):
+	case !c.client && time.Now().Before(l.lossy) && len(p) > 0 && bytes.HasPrefix(p[1:], message):
 		return len(p), nil
 	case c.client && !bytes.Contains(p, hello) && !bytes.Contains(p, client):
 		c.open.Store(true)
@@ -204,7 +203,7 @@ func (c *Conn) fault(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Addr: Address(c.link.addr), Err: os.NewSyscallError(op, err)}
 }
 
-// breakNow breaks the connection, of which c is the client's end. The mutex of the link is held.
+// breakNow breaks the connection. c is the client's end. The mutex of the link is held.
 func (c *Conn) breakNow(t Trap) {
 	switch t.Loss {
 	case Command:
@@ -243,7 +242,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// CloseWrite has the other end read no more than what is on its way.
+// CloseWrite makes the other end read only the data in flight, and then the end.
 func (c *Conn) CloseWrite() error {
 	c.out.finish(io.EOF, 0)
 	return nil
@@ -254,7 +253,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()
 	c.in.deadline = t
-	c.in.tell()
+	c.in.notify()
 	return nil
 }
 
@@ -270,15 +269,15 @@ func (c *Conn) LocalAddr() net.Addr { return Address(c.link.addr) }
 // RemoteAddr implements net.Conn.
 func (c *Conn) RemoteAddr() net.Addr { return Address(c.link.addr) }
 
-// Address is that of a server.
+// Address is the address of a server.
 type Address string
 
 // Network implements net.Addr, as String does.
 func (Address) Network() string  { return "tcp" }
 func (a Address) String() string { return string(a) }
 
-// SyscallConn returns a socket that has nothing to say, or the end of the connection: go-redis asks that
-// of one that was idle.
+// SyscallConn returns a socket that has no data, or has the end of the connection: go-redis checks this before it uses an
+// idle connection.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()

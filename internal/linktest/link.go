@@ -1,9 +1,8 @@
-// Package linktest connects clients and servers in memory, and does harm to what is on its way. It is for bubbles of
-// testing/synctest: a goroutine that waits for a socket keeps the clock of its bubble from moving on, one that waits for a
-// [Conn] does not.
+// Package linktest connects clients and servers in memory, and injects faults. It is for bubbles of testing/synctest: a
+// goroutine that waits for a socket stops the clock of its bubble, a goroutine that waits for a [Conn] does not.
 //
-// A link takes time, and can be slow, stand still, refuse connections, or lose a message. What a fault does to a
-// command that is under way is known exactly: it is lost, or its reply is, or it arrives late.
+// A link has a latency. It can be slow, frozen, refuse connections, or lose messages. The effect of a fault on a command
+// in flight is determined: the command is lost, or its reply is lost, or the command arrives late.
 package linktest
 
 import (
@@ -16,26 +15,26 @@ import (
 	"time"
 )
 
-// Link is the way between one client and one server. Its methods are safe for concurrent use.
+// Link is the network between one client and one server. Its methods are safe for concurrent use.
 type Link struct {
 	addr    string         // of both ends
-	serve   func(net.Conn) // has the server serve the far end of a connection
-	arrives func()         // is called before the server reads what has arrived
-	latency time.Duration  // one way, of a message that meets no fault
+	serve   func(net.Conn) // makes the server serve the far end of a connection
+	arrives func()         // is called before the server reads data
+	latency time.Duration  // one way, without faults
 
 	mu      sync.Mutex // guards the rest
 	seed    uint64
 	slow    time.Duration // is added to the latency
 	still   time.Time     // until then nothing arrives
 	refused time.Time     // until then no connection is made
-	deaf    time.Time     // until then messages of subscriptions are lost
+	lossy   time.Time     // until then messages of subscriptions are lost
 	traps   []Trap
 	sprung  func(Trap)
 	conns   map[*Conn]struct{}
 	dials   int
 }
 
-// Loss is what becomes of commands on their way when a connection breaks.
+// Loss is the effect of a broken connection on the commands in flight.
 type Loss string
 
 // What is lost.
@@ -49,24 +48,23 @@ const (
 type Trap struct {
 	Loss   Loss
 	Late   time.Duration // how much later the command arrives, of Late
-	Silent bool          // the client does not hear that the connection is broken
-	Skip   int           // commands that pass before
+	Silent bool          // the client is not notified that the connection is broken
+	Skip   int           // how many commands pass before
 }
 
-// NewLink returns a link to the server at addr, on which a message takes between latency and a fifth more. serve has the
-// server serve a connection, and arrives is called before it reads what has arrived. All
-// that is random comes from seed.
+// NewLink returns a link to the server at addr. A message takes between latency and a fifth more. serve makes the server
+// serve a connection, and arrives is called before the server reads data. All random choices follow from seed.
 func NewLink(addr string, serve func(net.Conn), arrives func(), latency time.Duration, seed uint64) *Link {
 	return &Link{addr: addr, serve: serve, arrives: arrives, latency: latency, seed: seed, conns: make(map[*Conn]struct{})}
 }
 
-// Refused is the error of a connection to addr that nobody accepts.
+// Refused returns the error of a refused connection to addr.
 func Refused(addr string) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Addr: Address(addr), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 }
 
-// Dial connects, or refuses to. It does not wait: go-redis holds a mutex while it dials for messages, and
-// the clock of a bubble stands still while that is waited for.
+// Dial connects, or returns an error. It does not wait: go-redis holds the mutex of a subscription while it dials, and the
+// clock of a bubble stands still while another goroutine waits for that mutex.
 func (l *Link) Dial() (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +74,7 @@ func (l *Link) Dial() (net.Conn, error) {
 	}
 	there, back := newHalf(), newHalf()
 	open := &atomic.Bool{}
-	// Each direction has a source of its own: whichever of two messages is sent first, they take the same time.
+	// Each direction has its own source, so the order of two messages in different directions does not change their times.
 	near := &Conn{link: l, in: back, out: there, open: open, client: true, random: rand.New(rand.NewPCG(l.seed, uint64(l.dials)*2))}
 	far := &Conn{link: l, in: there, out: back, open: open, random: rand.New(rand.NewPCG(l.seed, uint64(l.dials)*2+1))}
 	l.conns[near] = struct{}{}
@@ -87,7 +85,7 @@ func (l *Link) Dial() (net.Conn, error) {
 // Addr is the address of the server.
 func (l *Link) Addr() string { return l.addr }
 
-// Dials returns how often a connection was asked for.
+// Dials returns how often Dial was called.
 func (l *Link) Dials() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,28 +99,28 @@ func (l *Link) Open() int {
 	return len(l.conns)
 }
 
-// Slow has each message take so much longer from now on; 0: no more.
+// Slow makes each message take longer by d from now on.
 func (l *Link) Slow(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.slow = d
 }
 
-// Freeze has nothing arrive for d, from now on. What is sent meanwhile arrives then.
+// Freeze stops all arrivals for d, from now on. Data that is sent meanwhile arrives after that.
 func (l *Link) Freeze(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.still = later(l.still, d)
 }
 
-// Deafen has all messages of subscriptions be lost for d, from now on.
-func (l *Link) Deafen(d time.Duration) {
+// LoseMessages loses all messages of subscriptions for d, from now on.
+func (l *Link) LoseMessages(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deaf = later(l.deaf, d)
+	l.lossy = later(l.lossy, d)
 }
 
-// Refuse has no connection made for d, from now on.
+// Refuse refuses all connections for d, from now on.
 func (l *Link) Refuse(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +143,7 @@ func (l *Link) Cut(loss Loss, late time.Duration) {
 	}
 }
 
-// Mute stops all arrivals at the client on all present connections, without notice to either end.
+// Mute stops all arrivals at the client on all current connections. Neither end is notified.
 func (l *Link) Mute() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +152,7 @@ func (l *Link) Mute() {
 	}
 }
 
-// Set has commands fall into traps, one after the other. sprung is called when one has.
+// Set sets traps, which apply to commands one after the other. sprung is called after each.
 func (l *Link) Set(sprung func(Trap), traps ...Trap) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,7 @@ func pair(t *testing.T, f func(l *Link, client, server net.Conn)) {
 		server := <-served
 		_, err = client.Write([]byte("x"))
 		require.NoError(t, err)
-		require.Equal(t, "x", heard(t, server))
+		require.Equal(t, "x", received(t, server))
 		f(l, client, server)
 		_ = client.Close()
 		_ = server.Close()
@@ -30,14 +30,14 @@ func pair(t *testing.T, f func(l *Link, client, server net.Conn)) {
 	})
 }
 
-func heard(t *testing.T, c net.Conn) string {
+func received(t *testing.T, c net.Conn) string {
 	p := make([]byte, 100)
 	n, err := c.Read(p)
 	require.NoError(t, err)
 	return string(p[:n])
 }
 
-func says(t *testing.T, c net.Conn, text string) {
+func send(t *testing.T, c net.Conn, text string) {
 	_, err := c.Write([]byte(text))
 	require.NoError(t, err)
 }
@@ -47,13 +47,13 @@ const command = "*3\r\n$7\r\nevalsha\r\n"
 func TestLink_MessageTakesItsTime(t *testing.T) {
 	pair(t, func(l *Link, client, server net.Conn) {
 		began := time.Now()
-		says(t, client, "a")
-		require.Equal(t, "a", heard(t, server))
+		send(t, client, "a")
+		require.Equal(t, "a", received(t, server))
 		require.GreaterOrEqual(t, time.Since(began), latency)
 		l.Slow(time.Second)
 		began = time.Now()
-		says(t, server, "b")
-		require.Equal(t, "b", heard(t, client))
+		send(t, server, "b")
+		require.Equal(t, "b", received(t, client))
 		require.GreaterOrEqual(t, time.Since(began), time.Second+latency)
 	})
 }
@@ -61,9 +61,9 @@ func TestLink_MessageTakesItsTime(t *testing.T) {
 func TestLink_PausedMessagesArriveLater(t *testing.T) {
 	pair(t, func(l *Link, client, server net.Conn) {
 		began := time.Now()
-		says(t, client, "a")
+		send(t, client, "a")
 		l.Freeze(time.Minute)
-		require.Equal(t, "a", heard(t, server))
+		require.Equal(t, "a", received(t, server))
 		require.Equal(t, time.Minute, time.Since(began))
 	})
 }
@@ -95,17 +95,17 @@ func TestLink_TrapLosesItsReplies(t *testing.T) {
 		pair(t, func(l *Link, client, server net.Conn) {
 			sprung := 0
 			l.Set(func(Trap) { sprung++ }, c.trap)
-			says(t, client, "PING")
-			require.Equal(t, "PING", heard(t, server))
+			send(t, client, "PING")
+			require.Equal(t, "PING", received(t, server))
 			require.Zero(t, sprung, "no script")
 			began := time.Now()
-			says(t, client, command)
+			send(t, client, command)
 			require.Equal(t, 1, sprung)
 			if c.runs {
-				require.Equal(t, command, heard(t, server))
+				require.Equal(t, command, received(t, server))
 				require.GreaterOrEqual(t, time.Since(began), c.late)
 			}
-			says(t, server, "reply")
+			send(t, server, "reply")
 			require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Hour)))
 			began = time.Now()
 			_, err := client.Read(make([]byte, 10))
@@ -122,11 +122,11 @@ func TestLink_TrapLosesItsReplies(t *testing.T) {
 	}
 }
 
-func TestLink_DeafOneLosesMessagesOnly(t *testing.T) {
+func TestLink_LoseMessagesLosesNothingElse(t *testing.T) {
 	pair(t, func(l *Link, client, server net.Conn) {
-		l.Deafen(time.Minute)
-		says(t, server, ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n")
-		says(t, server, "+OK\r\n")
-		require.Equal(t, "+OK\r\n", heard(t, client))
+		l.LoseMessages(time.Minute)
+		send(t, server, ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n")
+		send(t, server, "+OK\r\n")
+		require.Equal(t, "+OK\r\n", received(t, client))
 	})
 }

@@ -43,22 +43,22 @@ func NewActor(t *testing.T) *Actor {
 	return a
 }
 
-// Begin has the actor call f, and returns where the result will be.
+// Begin makes the actor call f, and returns a channel for the result.
 func (a *Actor) Begin(f func() error) <-chan error {
 	result := make(chan error, 1)
 	a.jobs <- func() { result <- f() }
 	return result
 }
 
-// Call has the actor call f.
+// Call makes the actor call f, and waits for the result.
 func (a *Actor) Call(f func() error) error { return <-a.Begin(f) }
 
-// Lock has the actor begin to lock m.
+// Lock makes the actor lock m, and returns a channel for the result.
 func (a *Actor) Lock(ctx context.Context, m Mutex) <-chan error {
 	return a.Begin(func() error { return m.Lock(ctx) })
 }
 
-// Locks requires that the actor gets m.
+// Locks requires that the actor locks m.
 func (a *Actor) Locks(t *testing.T, m Mutex) {
 	t.Helper()
 	require.NoError(t, OutcomeOf(t, a.Lock(t.Context(), m)))
@@ -70,7 +70,7 @@ func (a *Actor) Unlocks(t *testing.T, m Mutex) {
 	require.NoError(t, OutcomeOf(t, a.Begin(m.Unlock)))
 }
 
-// Tries reports what TryLock does on the actor's goroutine.
+// Tries returns the result of TryLock on the actor's goroutine.
 func (a *Actor) Tries(t *testing.T, m Mutex) (held bool) {
 	t.Helper()
 	require.NoError(t, a.Call(func() (err error) {
@@ -80,7 +80,7 @@ func (a *Actor) Tries(t *testing.T, m Mutex) (held bool) {
 	return held
 }
 
-// ID is the actor's goroutine.
+// ID returns the number of the actor's goroutine.
 func (a *Actor) ID() (id int64) {
 	_ = a.Call(func() error {
 		id = goid.Get()
@@ -107,7 +107,7 @@ func (a *Actor) TokenOf(m Mutex) (token int64) {
 	return token
 }
 
-// OutcomeOf waits for the result of what an actor does.
+// OutcomeOf waits for the result of an actor's call.
 func OutcomeOf(t *testing.T, result <-chan error) error {
 	t.Helper()
 	select {
@@ -119,7 +119,7 @@ func OutcomeOf(t *testing.T, result <-chan error) error {
 	}
 }
 
-// GoesOn requires that result stays out for a while.
+// GoesOn requires that no result arrives for a while.
 func GoesOn(t *testing.T, result <-chan error) {
 	t.Helper()
 	select {
@@ -129,7 +129,7 @@ func GoesOn(t *testing.T, result <-chan error) {
 	}
 }
 
-// RequireLocked requires that the calling goroutine gets m.
+// RequireLocked requires that the calling goroutine locks m.
 func RequireLocked(t *testing.T, m Mutex) {
 	t.Helper()
 	require.NoError(t, m.Lock(t.Context()))

@@ -67,14 +67,14 @@ func (r *Chronicle[E, H]) Await(t *testing.T, hook string, n int) {
 	redistest.Eventually(t, fmt.Sprintf("%d times %s", n, hook), func() bool { return len(r.Of(hook)) >= n })
 }
 
-// All are the events so far.
+// All returns the events so far.
 func (r *Chronicle[E, H]) All() []Chronicled[E] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
 }
 
-// Names are the hooks that were called, in order, repetitions left out.
+// Names returns the hooks that were called, in order, without repetitions.
 func (r *Chronicle[E, H]) Names() (names []string) {
 	for _, e := range r.All() {
 		if len(names) == 0 || names[len(names)-1] != e.Hook {
@@ -84,7 +84,7 @@ func (r *Chronicle[E, H]) Names() (names []string) {
 	return names
 }
 
-// HookThatStays is a hook that does not return before the test ends.
+// HookThatStays returns a hook that does not return before the test ends.
 func HookThatStays[E any](t *testing.T) (hook func(E), entered chan struct{}) {
 	t.Helper()
 	entered, letGo := make(chan struct{}, 16), make(chan struct{})

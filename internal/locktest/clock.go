@@ -14,10 +14,10 @@ import (
 // TwoClocks is a clock whose wall clock can be set.
 type TwoClocks struct {
 	mu   sync.Mutex
-	wall time.Duration // what the wall clock is ahead
+	wall time.Duration // how far the wall clock is ahead
 }
 
-// Now is what both clocks show.
+// Now returns the time of both clocks.
 func (c *TwoClocks) Now() clock.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +45,8 @@ func InBubbleOf(t *testing.T, n int, test func(t *testing.T, rdbs []redis.Univer
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) { test(t, ClientsOf(t, b.Nodes(t, n))) })
 }
 
-// OnEveryClock runs test on both backends: on miniredis in a bubble, on real Redis with
-// real time, next to other tests. ttl is one that suits.
+// OnEveryClock runs test on both backends: on miniredis in a bubble, and on a real Redis in real time, next to other
+// tests. ttl suits the backend.
 func OnEveryClock(t *testing.T, test func(t *testing.T, rdb *redis.Client, ttl time.Duration)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Closed returns a function that passes a client on, which is closed when the test ends.
+// Closed returns a function that returns its client, and closes it when the test ends.
 func Closed[C io.Closer](tb testing.TB) func(c C, err error) C {
 	tb.Helper()
 	return func(c C, err error) C {

@@ -52,27 +52,27 @@ func OnRedis(t *testing.T, rdb redis.UniversalClient, key string) map[string]str
 	return fields
 }
 
-// RequireOnRedis requires that field, and no other, holds key with count levels.
+// RequireOnRedis requires that only field holds key, with the hold count count.
 func RequireOnRedis(t *testing.T, rdb redis.UniversalClient, key, field string, count int) {
 	t.Helper()
 	require.Equal(t, map[string]string{field: fmt.Sprint(count)}, OnRedis(t, rdb, key))
 }
 
-// RequireFree requires that nothing is left of keys.
+// RequireFree requires that none of keys exists.
 func RequireFree(t *testing.T, rdb redis.UniversalClient, keys ...string) {
 	t.Helper()
 	require.Zero(t, rdb.Exists(t.Context(), keys...).Val(), "keys left of %v", keys)
 }
 
-// TTLOf is what key has left to live.
+// TTLOf returns the TTL of key.
 func TTLOf(rdb redis.UniversalClient, key string) time.Duration {
 	return rdb.PTTL(context.Background(), key).Val()
 }
 
-// HeldByStranger has a process that is none of ours hold key; ttl 0: without expiry.
-func HeldByStranger(t *testing.T, rdb redis.UniversalClient, key string, ttl time.Duration) {
+// HeldByAnother makes another client hold key, as the field another:1. With ttl 0 it is without expiry.
+func HeldByAnother(t *testing.T, rdb redis.UniversalClient, key string, ttl time.Duration) {
 	t.Helper()
-	require.NoError(t, rdb.HSet(t.Context(), key, "stranger:1", 1).Err())
+	require.NoError(t, rdb.HSet(t.Context(), key, "another:1", 1).Err())
 	if ttl > 0 {
 		require.NoError(t, rdb.PExpire(t.Context(), key, ttl).Err())
 	}
@@ -84,7 +84,7 @@ func Publishes(t *testing.T, rdb redis.UniversalClient, key string) {
 	require.NoError(t, rdb.Publish(t.Context(), ChannelOf(key), "0").Err())
 }
 
-// Listeners is the number of connections that listen for releases of key.
+// Listeners returns the number of connections that are subscribed to releases of key.
 func Listeners(t *testing.T, rdb redis.UniversalClient, key string) int {
 	t.Helper()
 	channel := ChannelOf(key)
@@ -111,7 +111,7 @@ func FairQueueOf(t *testing.T, rdb redis.UniversalClient, key string) []string {
 	return fields
 }
 
-// AwaitFairQueue waits until n stand in the line of key.
+// AwaitFairQueue waits until the line of key has n entries.
 func AwaitFairQueue(t *testing.T, rdb redis.UniversalClient, key string, n int) {
 	t.Helper()
 	redistest.Eventually(t, fmt.Sprintf("%d in the queue", n), func() bool { return len(FairQueueOf(t, rdb, key)) == n })
@@ -127,8 +127,7 @@ func ClientsOf(t *testing.T, nodes []*redistest.Backend) []redis.UniversalClient
 	return rdbs
 }
 
-// TrafficOf describes what went through relay, with times since start: for failures that no one
-// can repeat.
+// TrafficOf describes what went through relay, with times since start, for failures that cannot be repeated.
 func TrafficOf(relay *redistest.Relay, start time.Time) string {
 	var text strings.Builder
 	for _, e := range relay.Log() {

@@ -16,23 +16,23 @@ import (
 
 // AllScripts returns the scripts that clients send.
 var AllScripts = []*redisexec.Script{
-	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript, protocol.KeepScript,
+	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript, protocol.PlaceholderScript,
 	protocol.LineAcquireScript, protocol.LinePollScript, protocol.LineReleaseScript, protocol.RaiseScript, protocol.ServerScript,
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
-	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWKeepScript,
+	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWPlaceholderScript,
 	presence.RegisterScript,
 }
 
-// InLine are the scripts of locks whose waiters stand in a line on Redis, by what they take the place of.
+// InLine has the scripts for locks with a line, by the scripts that they replace.
 var InLine = map[*redisexec.Script][]*redisexec.Script{
 	protocol.AcquireScript: {protocol.AcquireScript, protocol.LineAcquireScript},
 	protocol.ReleaseScript: {protocol.LineReleaseScript, protocol.ReleaseScript},
 }
 
-// RunsOf chooses the runs of s, or of what has its place where there is a line.
+// RunsOf matches the runs of s, or of the script that replaces s for a lock with a line.
 func RunsOf(s *redisexec.Script) redistest.Match { return RunsAmong(InLine, s) }
 
-// RunsAmong chooses the runs of s, or of what has its place among scripts.
+// RunsAmong is RunsOf with the given replacements.
 func RunsAmong(scripts map[*redisexec.Script][]*redisexec.Script, s *redisexec.Script) redistest.Match {
 	if scripts[s] == nil {
 		return redistest.Script(s.Source)
@@ -42,7 +42,7 @@ func RunsAmong(scripts map[*redisexec.Script][]*redisexec.Script, s *redisexec.S
 	}
 }
 
-// Relay returns a relay to the server at addr that teaches it every script.
+// Relay returns a relay to the server at addr that loads every script there.
 func Relay(t *testing.T, addr string) *redistest.Relay {
 	t.Helper()
 	relay := redistest.NewRelay(t, addr)
@@ -54,7 +54,7 @@ func Relay(t *testing.T, addr string) *redistest.Relay {
 	return relay
 }
 
-// LoadScripts has the server know every script.
+// LoadScripts loads every script.
 func LoadScripts(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	var digests []string
@@ -70,15 +70,15 @@ func LoadScripts(t *testing.T, rdb *redis.Client) {
 	}
 }
 
-// RelayedTo returns a relay to b and a Redis client that goes through it. Every script is
-// known to the server, so that a rule for one meets a run of it.
+// RelayedTo returns a relay to b, and a Redis client that uses it. Every script is loaded on the server, so that a rule
+// for a script applies to a run of it.
 func RelayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Client) {
 	t.Helper()
 	relay := Relay(t, b.Addr)
 	return relay, redistest.NewClient(t, relay.Addr)
 }
 
-// Answered counts the answers to what match chooses.
+// Answered counts the answers to commands that match.
 func Answered(relay *redistest.Relay, match redistest.Match) int {
 	n := 0
 	for _, e := range relay.Log() {
@@ -89,7 +89,7 @@ func Answered(relay *redistest.Relay, match redistest.Match) int {
 	return n
 }
 
-// AwaitAsleep waits until one who waits for key has asked twice, and asks no more.
+// AwaitAsleep waits until a waiter for key has asked twice, and sleeps.
 func AwaitAsleep(t *testing.T, relay *redistest.Relay, key string) {
 	t.Helper()
 	asks := redistest.Scripts.And(redistest.With(key))

@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// How long tests wait, and how often they look.
+// How long tests wait, and how often they check.
 const (
 	SoonEnough = redistest.SoonEnough
 	LookEvery  = redistest.LookEvery
@@ -19,7 +19,7 @@ const (
 // UndoGrace is for how long a Lock that fails waits for its undo.
 const UndoGrace = 50 * time.Millisecond
 
-// Throughout requires cond whenever it looks, for as long as d.
+// Throughout requires that cond returns true at every check, for as long as d.
 func Throughout(t *testing.T, d time.Duration, cond func() bool, what string) {
 	t.Helper()
 	ticker := time.NewTicker(max(d/50, LookEvery))
@@ -29,7 +29,7 @@ func Throughout(t *testing.T, d time.Duration, cond func() bool, what string) {
 	}
 }
 
-// Took is how long f took.
+// Took returns how long f takes.
 func Took(f func()) time.Duration {
 	began := time.Now()
 	f()

@@ -147,8 +147,8 @@ func readingTwice(field string) func(b *expiring) {
 	})
 }
 
-// deafSince has a waiter's process be one that listened when it polled last, and does not now.
-func deafSince(field string) func(b *expiring) {
+// unsubscribedSince has a waiter's process be one that listened when it polled last, and does not now.
+func unsubscribedSince(field string) func(b *expiring) {
 	return func(b *expiring) {
 		entry := b.rdb.HGet(b.t.Context(), b.entries(), field).Val()
 		entry = strings.Replace(entry, " 2 ", " 0 ", 1)
@@ -163,7 +163,7 @@ func releasing(p func(b *expiring) Protocol, t func(b *expiring) *keys.Set, fiel
 
 func keepingAs(p func(b *expiring) Protocol, t func(b *expiring) *keys.Set, field string) func(*expiring, time.Duration) {
 	return func(b *expiring, lease time.Duration) {
-		p(b).Keep(b.t.Context(), once, t(b), field, b.Exec.Now().After(lease), lease)
+		p(b).LeavePlaceholder(b.t.Context(), once, t(b), field, b.Exec.Now().After(lease), lease)
 	}
 }
 
@@ -275,21 +275,21 @@ var expiryCases = []expiryCase{
 	{"poll after the turn of foreign waiters", first(foreignTurnsAre(func(now int64) string {
 		return fmt.Sprintf("%d 100 %d 0 0", now-9000, now-1000)
 	}, you), free), polling(unfencedFor, you)},
-	{"poll past one who does not listen", first(inLine(unfencedFor(short), you, them), deafSince(you), free), polling(unfencedFor, them)},
+	{"poll past one who does not listen", first(inLine(unfencedFor(short), you, them), unsubscribedSince(you), free), polling(unfencedFor, them)},
 
 	{"release to no one", inLine(nil), releasing(lineSide, single, me, 0)},
 	{"release a level in the line", inLine(unfencedFor(long), you), releasing(lineSide, single, me, 1)},
 	{"release to the line", inLine(unfencedFor(long), you, them), releasing(lineSide, single, me, 0)},
 	{"release to the line, known to have no foreign waiters", first(foreignTurnsAre(func(now int64) string {
 		return fmt.Sprintf("%d 100 0 0 0", now+5000)
-	}, you, them), func(b *expiring) { deafSince(you)(b) }), releasing(lineSide, single, me, 0)},
+	}, you, them), func(b *expiring) { unsubscribedSince(you)(b) }), releasing(lineSide, single, me, 0)},
 	{"release to one who wants a token", inLine(fencedFor(long), you), releasing(lineSide, single, me, 0)},
 	{"release to foreign waiters", foreignTurnsAre(func(now int64) string { return fmt.Sprintf("%d 100 0 0 0", now-1) }, you), releasing(lineSide, single, me, 0)},
 	{"release a grant before foreign waiters", foreignTurnsAre(func(now int64) string { return fmt.Sprintf("%d 10 0 0 5", now) }, you), releasing(lineSide, single, me, 0)},
 	{"release to a line without entries", first(inLine(unfencedFor(long), you, them), func(b *expiring) {
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.entries()).Err())
 	}), releasing(lineSide, single, me, 0)},
-	{"release past one who does not listen", first(inLine(unfencedFor(long), you, them), deafSince(you)), releasing(lineSide, single, me, 0)},
+	{"release past one who does not listen", first(inLine(unfencedFor(long), you, them), unsubscribedSince(you)), releasing(lineSide, single, me, 0)},
 	{"give a place up", first(inLine(unfencedFor(long), you, them), free), releasing(lineSide, single, you, 0)},
 
 	{"read", nothing, func(b *expiring, lease time.Duration) {

@@ -171,7 +171,7 @@ func TestTokens_RefuseAnInvalidCounterAndChangeNothing(t *testing.T) {
 		textOf(forever, "0x10"),
 		textOf(forever, "nan"),
 		textOf(forever, "inf"),
-		textOf(forever, "9007199254740991"), // 2^53-1: the next one could not be told from its neighbours
+		textOf(forever, "9007199254740991"), // 2^53-1: the next one could not be distinguished from its neighbours
 		textOf(forever, "99999999999999999999"),
 	} {
 		t.Run(bad.Kind+" "+bad.Text, func(t *testing.T) {
@@ -181,9 +181,9 @@ func TestTokens_RefuseAnInvalidCounterAndChangeNothing(t *testing.T) {
 					b.paint(target.Counters[1-i], textOf(short, "7"))
 					before := b.lookAll(target)
 					var out redisexec.Outcome
-					heard := b.heard(target, func() { _, out = mint(termsOf(fencing)) })
+					messages := b.messages(target, func() { _, out = mint(termsOf(fencing)) })
 					refusedAs(t, out, lockerr.ErrInvalidName, `"`+target.Counters[i]+`"`)
-					require.Equal(t, [][]string{nil, nil}, heard)
+					require.Equal(t, [][]string{nil, nil}, messages)
 					require.Equal(t, before, b.lookAll(target))
 					require.Equal(t, bad, b.look(target.Counters[i]))
 					require.Equal(t, textOf(short, "7"), b.look(target.Counters[1-i]))

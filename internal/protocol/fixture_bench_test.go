@@ -142,10 +142,10 @@ func counted(n int, p picture) []picture {
 	return pictures
 }
 
-// heard returns what is published on the channels of t while fn runs, channel by channel.
-func (b *bench) heard(t *keys.Set, fn func()) [][]string {
+// messages returns what is published on the channels of t while fn runs, channel by channel.
+func (b *bench) messages(t *keys.Set, fn func()) [][]string {
 	b.t.Helper()
-	return redistest.Heard(b.t, b.rdb, t.Channels, fn)
+	return redistest.MessagesDuring(b.t, b.rdb, t.Channels, fn)
 }
 
 // ttl is what is left of the life of key.

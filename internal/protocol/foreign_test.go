@@ -40,7 +40,7 @@ func (b *linedBench) note(n foreignNote) {
 	require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.entries(), "", text).Err())
 }
 
-// noted requires that the scripts have noted n, whose times are told by less than what a busy machine takes.
+// noted requires that the scripts have recorded n, with times that differ by less than a busy machine takes.
 func (b *linedBench) noted(n foreignNote) {
 	b.t.Helper()
 	var at, interval, till int64
@@ -60,8 +60,8 @@ func (b *linedBench) noted(n foreignNote) {
 	require.Equal(b.t, []int{n.polls, n.left}, []int{polls, left}, "%q", text)
 }
 
-// hears returns what is told on a channel.
-func (b *linedBench) hears(channel string) <-chan *redis.Message {
+// messagesOn returns the messages on a channel.
+func (b *linedBench) messagesOn(channel string) <-chan *redis.Message {
 	b.t.Helper()
 	sub := b.rdb.Subscribe(b.t.Context(), channel)
 	b.t.Cleanup(func() { _ = sub.Close() })
@@ -91,16 +91,16 @@ func TestForeignWaiters_ReleaseLeavesTheLockWhenTheirTurnIsDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachLinedBench(t, func(b *linedBench) {
-				all, told := b.hears(b.on.Channels[0]), b.hears(keys.GrantsPrefix(b.on.Keys[0])+"p")
+				all, grants := b.messagesOn(b.on.Channels[0]), b.messagesOn(keys.GrantsPrefix(b.on.Keys[0])+"p")
 				b.take(me)
 				b.enqueue(you)
 				b.enqueue(them)
 				b.note(due)
-				require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+				require.Equal(b.t, Released{Ours: true, Receivers: 1}, b.release(me))
 				require.Empty(b.t, b.holder(), "it is given to one in line")
 				require.Equal(b.t, []string{you, them}, b.queue())
 				require.Equal(b.t, "1", redistest.Receive(b.t, all).Payload)
-				require.Equal(b.t, "ask", redistest.Receive(b.t, told).Payload)
+				require.Equal(b.t, "ask", redistest.Receive(b.t, grants).Payload)
 				b.noted(foreignNote{at: due.at, interval: due.interval, till: time.Millisecond})
 			})
 		})
@@ -122,7 +122,7 @@ func TestForeignWaiters_ReleaseGrantsWhileTheirTurnIsNotDue(t *testing.T) {
 }
 
 // Neither a poll, nor one that only asks, nor one that comes, gets a lock that is left to foreign waiters, or gives it to
-// one in line. They are told how long.
+// one in line. The answer contains for how long.
 func TestForeignWaiters_LockIsGrantedToNoOneDuringTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		turn := foreignNote{interval: 100 * time.Millisecond, till: soon}
@@ -159,7 +159,7 @@ func TestForeignWaiters_LockIsGrantedToNoOneDuringTheirTurn(t *testing.T) {
 // The release of the lock has asked the first in line, and no one else, to poll when their turn is over.
 func TestForeignWaiters_NextInLineIsAskedWhenTheFirstLeavesDuringTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		asked := b.hears(keys.GrantsPrefix(b.on.Keys[0]) + "p")
+		asked := b.messagesOn(keys.GrantsPrefix(b.on.Keys[0]) + "p")
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
@@ -201,7 +201,7 @@ func TestForeignWaiters_UnusedTurnDoublesTheTimeToTheNext(t *testing.T) {
 func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
 	taken := foreignNote{interval: time.Second, till: -time.Millisecond}
 	heldByForeignWaiter := func(b *linedBench) {
-		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], "stranger:1", 1).Err())
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], "another:1", 1).Err())
 	}
 	for name, see := range map[string]func(b *linedBench){
 		"it holds the lock": func(b *linedBench) {
@@ -219,7 +219,7 @@ func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
 		},
 		"it gives it back as one of ours does": func(b *linedBench) {
 			heldByForeignWaiter(b)
-			require.True(b.t, b.release("stranger:1").Granted)
+			require.True(b.t, b.release("another:1").Granted)
 			require.Equal(b.t, you, b.holder())
 		},
 	} {

@@ -37,11 +37,11 @@ func FuzzReply(f *testing.F) {
 			switch {
 			case out.Err == nil:
 				require.False(t, out.Ambiguous)
-				heard, bare := rdb.value.(int64) // by so many processes: what a release says of its messages
+				messages, bare := rdb.value.(int64) // by so many processes: what a release says of its messages
 				if name != "release" || !bare {
 					require.Contains(t, []any{int64(0), int64(1)}, first, "%s understood %v", name, rdb.value)
 				} else {
-					require.GreaterOrEqual(t, heard, int64(-1))
+					require.GreaterOrEqual(t, messages, int64(-1))
 				}
 			default:
 				require.False(t, answer, "%s took something from %v", name, rdb.value)
@@ -106,7 +106,7 @@ func firstOf(value any) any {
 }
 
 // liar is a server in memory that answers every script with the same bytes, and then hangs up.
-type liar struct{ says atomic.Pointer[string] }
+type liar struct{ reply atomic.Pointer[string] }
 
 func (l *liar) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
@@ -124,7 +124,7 @@ func (l *liar) serve(conn net.Conn) {
 			return
 		}
 		if command == "eval" || command == "evalsha" {
-			_, _ = io.WriteString(conn, *l.says.Load())
+			_, _ = io.WriteString(conn, *l.reply.Load())
 			return
 		}
 		if _, err := io.WriteString(conn, "-ERR unknown command\r\n"); err != nil {
@@ -236,7 +236,7 @@ func FuzzReplyOnTheWire(f *testing.F) {
 		if tooLong.MatchString(raw) {
 			return // go-redis makes room for what is announced
 		}
-		l.says.Store(&raw)
+		l.reply.Store(&raw)
 		for name, do := range calls {
 			answer, out := do(p, outside, target)
 			if out.Err != nil {

@@ -35,8 +35,8 @@ func TestLine_AGrantHasOneToken(t *testing.T) {
 				b.paint(b.on.Keys[0], absent)
 				var token int64
 				grants := keys.GrantsPrefix(b.on.Keys[0]) + "p"
-				heard := redistest.Heard(b.t, b.rdb, []string{grants}, func() { token = asks(b) })
-				require.Equal(b.t, [][]string{{fmt.Sprintf("1 %d", token)}}, heard)
+				messages := redistest.MessagesDuring(b.t, b.rdb, []string{grants}, func() { token = asks(b) })
+				require.Equal(b.t, [][]string{{fmt.Sprintf("1 %d", token)}}, messages)
 				require.Equal(b.t, textOf(day, text(token)), b.look(b.on.Counters[0]))
 			})
 		})
@@ -50,7 +50,7 @@ func TestLine_APollRepeatsTheTokenOfAGrant(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		fencing(b.terms)
 		counter := b.on.Counters[0]
-		poll := func(last int64) Standing {
+		poll := func(last int64) EntryStatus {
 			all, _, out := b.lined.Poll(b.t.Context(), once, b.on, []Waiter{{Field: me, Terms: b.terms, Last: last}})
 			mustDo(b.t, out)
 			return all[0]
@@ -65,7 +65,7 @@ func TestLine_APollRepeatsTheTokenOfAGrant(t *testing.T) {
 		mustDo(b.t, out)
 		require.EqualValues(b.t, 41, behind.Token)
 		b.paint(counter, textOf(short, "42"))
-		require.Equal(b.t, Standing{State: EntryWaiting, Token: 42}, poll(41))
+		require.Equal(b.t, EntryStatus{State: EntryWaiting, Token: 42}, poll(41))
 
 		require.True(b.t, b.release(them).Granted)
 		granted := b.look(counter).Text
@@ -77,7 +77,7 @@ func TestLine_APollRepeatsTheTokenOfAGrant(t *testing.T) {
 			require.Equal(b.t, granted, b.look(counter).Text)
 		}
 
-		latest := poll(0) // it was told of none
+		latest := poll(0) // it has received none
 		require.Greater(b.t, text(latest.Token), granted)
 		require.Greater(b.t, poll(latest.Token).Token, latest.Token, "no other was minted since")
 		b.paint(counter, absent)

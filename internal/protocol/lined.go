@@ -25,13 +25,13 @@ var (
 	LineReleaseScript = withPrelude(lineReleaseSource, linePrelude)
 )
 
-// Lined is the protocol of Mutex and FairMutex on one Redis: a plain lock on the same hash, with
-// a line of waiters beside it. Acquire, Release and Keep use the line; the other calls are those of a plain lock.
+// Lined is the protocol of Mutex and FairMutex on one Redis: a plain lock with a line of waiters. Acquire, Release and
+// LeavePlaceholder use the line. The other calls are those of a plain lock.
 type Lined struct {
 	*Plain
 	// strict: no owner acquires the lock without a grant of the line.
 	strict bool
-	// process is the end of the names of the channels for grants to this client.
+	// process is the suffix of the channels for grants to this client.
 	process string
 }
 
@@ -51,8 +51,8 @@ func (l *Lined) GrantsFor(key string) string {
 	return keys.GrantsPrefix(key) + l.process
 }
 
-// keepFor returns which token s wants, for the scripts: the life of its counter in
-// milliseconds, -1 for none. An entry contains it, because another process' release may create the token.
+// keepFor returns the life of the token's counter for the scripts, in milliseconds; -1: s wants no token. An entry
+// contains it, because the release of another process may create the token.
 func keepFor(s *Terms) any {
 	if !s.Fencing {
 		return "-1" // which costs no allocation
@@ -67,12 +67,12 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 		return l.take(ctx, e, t, field, s)
 	}
 	g, out := l.tryFree(ctx, e, t, field, s)
-	// There is no holder and no grant: the lock is free, and has a line. Its entries may be of dead processes, or
-	// wait during a turn of foreign waiters: only the other script can find out.
+	// There is no holder and no grant: the lock is free, and has a line. Its entries may belong to dead processes, or wait
+	// during a turn of foreign waiters. Only the other script can find out.
 	if out.Err != nil || g.Held || g.Holder != "" {
 		return g, out
 	}
-	// The answer to the second command does not cover the first: a copy of that may still acquire the lock.
+	// The answer to the second command does not cover the first, of which a copy may still acquire the lock.
 	doubted := out.Ambiguous
 	g, out = l.take(ctx, e, t, field, s)
 	out.Ambiguous = out.Ambiguous || doubted
@@ -93,11 +93,11 @@ func (l *Lined) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	return l.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, keys.GrantsPrefix(t.Keys[0])+l.process)
 }
 
-// take is the request of Acquire for the line, and, with the parts of an entry, that of Enqueue.
+// take sends the request of Acquire to the script for the line, or, with the parts of an entry, the request of Enqueue.
 func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
 	args := []any{field, s.TTL.Milliseconds(), keepFor(s), l.publishCommand(), l.countCommand(), 0}
-	// What may be left out while a slot moves, or without a permission: nothing of a strict lock, which needs
-	// the line for its order; of other locks the line, but never the counter of a token.
+	// While a slot moves, or if a permission is missing, keys may be left out. A strict lock needs all of them, because
+	// the line determines its order. Other locks need the lock, and the counter if a token is wanted.
 	switch {
 	case l.strict:
 		args[len(args)-1] = 1
@@ -121,10 +121,9 @@ type Waiter struct {
 	Last  int64 // token that it received while it waits; 0: none
 }
 
-// Poll keeps the entries of waiters alive, and returns their states and the holder. If the lock is free, the script
-// grants it to the first in line, which may be one of them. The answers are in the order of waiters. After an
-// error there are none.
-func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]Standing, Grant, redisexec.Outcome) {
+// Poll keeps the entries of waiters alive, and returns their states, in the order of waiters, and the holder. If the lock
+// is free, the script grants it to the first in line, which may be one of these. After an error there are no states.
+func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]EntryStatus, Grant, redisexec.Outcome) {
 	args := make([]any, 0, 2+3*len(waiters))
 	args = append(args, l.publishCommand(), l.countCommand())
 	for _, w := range waiters {
@@ -141,9 +140,9 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 		return nil, Grant{}, out
 	}
 	g := Grant{TTL: r.ttl(1), Holder: r.text(2)}
-	all := make([]Standing, len(waiters))
+	all := make([]EntryStatus, len(waiters))
 	for i := range all {
-		all[i] = r.standing(3+2*i, t)
+		all[i] = r.entryStatus(3+2*i, t)
 	}
 	g, out = understood(g, out, &r)
 	if out.Err != nil { // no part is returned: half a reply must not decide about any entry
@@ -152,21 +151,21 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	return all, g, out
 }
 
-// standing returns the state, in elements i and i+1, of a waiter for the lock t.
-func (r *reply) standing(i int, t *keys.Set) Standing {
+// entryStatus returns the state, in elements i and i+1, of a waiter for the lock t.
+func (r *reply) entryStatus(i int, t *keys.Set) EntryStatus {
 	token := r.integer(i + 1)
 	switch status := r.integer(i); status {
 	case 0:
-		return Standing{State: EntryWaiting, Token: token}
+		return EntryStatus{State: EntryWaiting, Token: token}
 	case 1, 2: // 1 was granted before this poll: its message has arrived, or was lost
-		return Standing{State: EntryGranted, Token: token, Late: status == 1}
+		return EntryStatus{State: EntryGranted, Token: token, Late: status == 1}
 	case -1: // its lease has ended, or Redis has lost the line: it holds nothing, and has no entry
-		return Standing{State: EntryGone}
+		return EntryStatus{State: EntryGone}
 	case -3:
-		return Standing{State: EntryFailed, Err: whyRefused(-3, t, 0)}
+		return EntryStatus{State: EntryFailed, Err: whyRefused(-3, t, 0)}
 	default:
 		r.surprise("status %d at %d", status, i)
-		return Standing{}
+		return EntryStatus{}
 	}
 }
 

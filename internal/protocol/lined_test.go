@@ -94,26 +94,26 @@ func (b *linedBench) requireFree() {
 
 func TestFair_ReleaseGrantsToTheFirstAndNotifiesItsProcessAlone(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		told := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
-		defer told.Close()
+		grants := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
+		defer grants.Close()
 		all := b.rdb.Subscribe(b.t.Context(), b.on.Channels[0])
 		defer all.Close()
 		for _, s := range []interface {
 			Receive(context.Context) (any, error)
-		}{told, all} {
+		}{grants, all} {
 			_, err := s.Receive(b.t.Context())
 			require.NoError(b.t, err)
 		}
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
-		require.Equal(b.t, Released{Ours: true, Granted: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, Released{Ours: true, Granted: true, Receivers: 1}, b.release(me))
 		require.Equal(b.t, you, b.holder())
-		require.Equal(b.t, "1 0", redistest.Receive(b.t, told.Channel()).Payload)
-		require.Equal(b.t, Released{Ours: true, Granted: true, Heard: 1}, b.release(you))
+		require.Equal(b.t, "1 0", redistest.Receive(b.t, grants.Channel()).Payload)
+		require.Equal(b.t, Released{Ours: true, Granted: true, Receivers: 1}, b.release(you))
 		require.Equal(b.t, them, b.holder())
-		require.Equal(b.t, "2 0", redistest.Receive(b.t, told.Channel()).Payload)
-		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(them))
+		require.Equal(b.t, "2 0", redistest.Receive(b.t, grants.Channel()).Payload)
+		require.Equal(b.t, Released{Ours: true, Receivers: 1}, b.release(them))
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.on.Channels[0], "the end").Err())
 		require.Equal(b.t, "0", redistest.Receive(b.t, all.Channel()).Payload, "no one waits: any that listen may try")
 		require.Equal(b.t, "the end", redistest.Receive(b.t, all.Channel()).Payload, "all were woken for one")
@@ -125,14 +125,14 @@ func TestFair_ReleaseGrantsToTheFirstAndNotifiesItsProcessAlone(t *testing.T) {
 func TestFair_GrantIsPublishedWhateverTheName(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.on = keysOf(b.t, rand.Text()[:8]+"\x00 %s\n\xff")
-		told := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
-		defer told.Close()
-		_, err := told.Receive(b.t.Context())
+		grants := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
+		defer grants.Close()
+		_, err := grants.Receive(b.t.Context())
 		require.NoError(b.t, err)
 		b.take(me)
 		b.enqueue(you)
-		require.Equal(b.t, Released{Ours: true, Granted: true, Heard: 1}, b.release(me))
-		require.Equal(b.t, "1 0", redistest.Receive(b.t, told.Channel()).Payload)
+		require.Equal(b.t, Released{Ours: true, Granted: true, Receivers: 1}, b.release(me))
+		require.Equal(b.t, "1 0", redistest.Receive(b.t, grants.Channel()).Payload)
 		b.release(you)
 	})
 }
@@ -175,15 +175,15 @@ func TestFair_ExpiredEntryIsSkipped(t *testing.T) {
 	})
 }
 
-// listen has the process of the waiters listen until deafen is called.
-func (b *linedBench) listen() (deafen func()) {
+// listen subscribes the process of the waiters until unsubscribe is called.
+func (b *linedBench) listen() (unsubscribe func()) {
 	b.t.Helper()
 	channel := keys.GrantsPrefix(b.on.Keys[0]) + "p"
-	told := b.rdb.Subscribe(b.t.Context(), channel)
-	_, err := told.Receive(b.t.Context())
+	grants := b.rdb.Subscribe(b.t.Context(), channel)
+	_, err := grants.Receive(b.t.Context())
 	require.NoError(b.t, err)
 	return func() {
-		require.NoError(b.t, told.Close())
+		require.NoError(b.t, grants.Close())
 		require.Eventually(b.t, func() bool {
 			return b.rdb.PubSubNumSub(b.t.Context(), channel).Val()[channel] == 0
 		}, 5*time.Second, time.Millisecond)
@@ -192,10 +192,10 @@ func (b *linedBench) listen() (deafen func()) {
 
 func TestFair_EntryOfAnUnsubscribedProcessIsSkippedUntilItPolls(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		deafen := b.listen()
+		unsubscribe := b.listen()
 		b.take(me)
 		b.enqueue(you)
-		deafen()
+		unsubscribe()
 		process := b.lined
 		b.lined = NewLined(b.Plain, "q")
 		b.enqueue(them)
@@ -218,11 +218,11 @@ func TestFair_EntryOfAnUnsubscribedProcessIsSkippedUntilItPolls(t *testing.T) {
 
 func TestFair_EntriesOfAGoneProcessWaitAndKeepTheirOrder(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		deafen := b.listen()
+		unsubscribe := b.listen()
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
-		deafen()
+		unsubscribe()
 		b.release(me)
 		require.Empty(b.t, b.holder())
 		require.Equal(b.t, []EntryState{EntryGranted, EntryWaiting}, b.poll(you, them))
@@ -235,10 +235,10 @@ func TestFair_EntriesOfAGoneProcessWaitAndKeepTheirOrder(t *testing.T) {
 
 func TestFair_DisconnectedWaiterIsServedInTurnIfItPolls(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		deafen := b.listen()
+		unsubscribe := b.listen()
 		b.take(me)
 		b.enqueue(you)
-		deafen()
+		unsubscribe()
 		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
 		b.release(me)
 		require.Equal(b.t, you, b.holder(), "it has said that it waits, though it does not listen")
@@ -249,10 +249,10 @@ func TestFair_DisconnectedWaiterIsServedInTurnIfItPolls(t *testing.T) {
 
 func TestFair_FirstWaiterIsServedIfALaterOneOfItsProcessIsAlive(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		deafen := b.listen()
+		unsubscribe := b.listen()
 		b.take(me)
 		b.enqueue(you)
-		deafen()
+		unsubscribe()
 		b.release(me)
 		require.Empty(b.t, b.holder(), "it is passed over")
 		b.take(me)
@@ -268,10 +268,10 @@ func TestFair_FirstWaiterIsServedIfALaterOneOfItsProcessIsAlive(t *testing.T) {
 
 func TestFair_PollServesAnUnsubscribedProcess(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		deafen := b.listen()
+		unsubscribe := b.listen()
 		b.take(me)
 		b.enqueue(you)
-		deafen()
+		unsubscribe()
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 		require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
 		b.release(you)
@@ -283,9 +283,9 @@ func TestFair_SubscribedPollerIsSkippedOnceItIsGone(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
-		deafen := b.listen()
+		unsubscribe := b.listen()
 		b.poll(you)
-		deafen()
+		unsubscribe()
 		b.release(me)
 		require.Empty(b.t, b.holder())
 		b.release(you)
@@ -298,14 +298,14 @@ func TestFair_FirstIsServedWhereSubscribersCannotBeCounted(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pubsub")
 	on := full.target(1)
 	b := &linedBench{bench: full, lined: NewLined(full.Plain, "p"), on: on, terms: termsOf()}
-	deafen := b.listen()
+	unsubscribe := b.listen()
 	for _, fencing := range []bool{false, true} { // by the quick way of the script, and by the other
 		b.take(me)
 		b.terms.Fencing = fencing
 		b.enqueue(you)
 		b.terms.Fencing = false
 	}
-	deafen()
+	unsubscribe()
 	r, out := NewLined(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
 	require.True(t, r.Ours)
@@ -395,7 +395,7 @@ func TestFair_GrantThatCannotExpireIsTakenBack(t *testing.T) {
 
 	r, out := NewLined(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
-	require.Equal(t, Released{Ours: true, Heard: 1}, r)
+	require.Equal(t, Released{Ours: true, Receivers: 1}, r)
 	require.Equal(t, absent, full.look(on.Keys[0]))
 	require.Equal(t, "0", redistest.Receive(t, all.Channel()).Payload, "any that listen may try")
 }
@@ -417,7 +417,7 @@ func TestFair_UnreadableEntryIsSkipped(t *testing.T) {
 
 // Whatever a server answers is an answer or an error, and never a panic.
 func TestFair_ScriptsSurviveAnyReply(t *testing.T) {
-	p, say := hostile(t, usualTTL)
+	p, reply := hostile(t, usualTTL)
 	on := keysOf(t, redistest.Key(t))
 	f := NewLined(p, "p")
 	calls := map[string]func() (bool, redisexec.Outcome){
@@ -452,7 +452,7 @@ func TestFair_ScriptsSurviveAnyReply(t *testing.T) {
 			nonsense = append(nonsense[:len(nonsense):len(nonsense)], granting...)
 		}
 		for _, raw := range nonsense {
-			say(raw)
+			reply(raw)
 			answered, out := call()
 			require.Error(t, out.Err, "%s: %q", name, raw)
 			require.False(t, answered, "%s: %q", name, raw)

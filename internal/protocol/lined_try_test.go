@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// A try of a lock tells Redis little, and looks at the line only if the lock is free and has one.
+// A TryLock sends few arguments, and examines the line only if the lock is free and has one.
 
 // onRelay returns b with a protocol that goes through a relay to backend, on connections that know the scripts.
 func (b *linedBench) onRelay(backend *redistest.Backend) (*linedBench, *redistest.Relay) {

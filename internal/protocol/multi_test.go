@@ -39,10 +39,10 @@ func TestAcquire_OfSeveralKeysTakesAllOrNone(t *testing.T) {
 					after = counted(3, mine)
 				}
 				for range 2 {
-					heard := b.heard(target, func() {
+					messages := b.messages(target, func() {
 						require.Equal(t, c.reply, granted(b.Acquire(t.Context(), options, target, me, termsOf())))
 					})
-					require.Equal(t, silence, heard)
+					require.Equal(t, silence, messages)
 					require.Equal(t, after, b.lookAll(target))
 				}
 			})
@@ -110,8 +110,8 @@ func TestMultiKeys_OneLostKeyIsAllLostAndNothingChanges(t *testing.T) {
 						before := counted(3, hashOf(short, me, "1"))
 						before[i] = gone
 						b.paintAll(target, before...)
-						heard := b.heard(target, func() { require.Equal(t, "lost", run(b, target)) })
-						require.Equal(t, silence, heard)
+						messages := b.messages(target, func() { require.Equal(t, "lost", run(b, target)) })
+						require.Equal(t, silence, messages)
 						require.Equal(t, before, b.lookAll(target))
 					}
 				})
@@ -128,12 +128,12 @@ func TestMultiKeys_EachHasItsOwnCount(t *testing.T) {
 			granted(b.Reenter(t.Context(), options, target, me, termsOf(), false, []int{1, 2, 3})))
 		require.Equal(t, []picture{hashOf(asked, me, "1"), hashOf(asked, me, "2"), hashOf(asked, me, "3")}, b.lookAll(target))
 
-		heard := b.heard(target, func() {
+		messages := b.messages(target, func() {
 			status, out := b.Release(t.Context(), options, target, me, []int{0, 1, 2})
 			mustDo(t, out)
-			require.Equal(t, Released{Ours: true, Heard: 1}, status)
+			require.Equal(t, Released{Ours: true, Receivers: 1}, status)
 		})
-		require.Equal(t, [][]string{{"0"}, nil, nil}, heard, "only the key given back is free")
+		require.Equal(t, [][]string{{"0"}, nil, nil}, messages, "only the key given back is free")
 		require.Equal(t, []picture{absent, hashOf(asked, me, "1"), hashOf(asked, me, "2")}, b.lookAll(target))
 	})
 }
@@ -154,7 +154,7 @@ func TestRelease_ReportsTheSmallestAudience(t *testing.T) {
 			}
 			r, out := b.Release(t.Context(), options, target, me, []int{0, 0, 0})
 			mustDo(t, out)
-			require.Equal(t, Released{Ours: true, Heard: slices.Min(receivers)}, r, "of %v", receivers)
+			require.Equal(t, Released{Ours: true, Receivers: slices.Min(receivers)}, r, "of %v", receivers)
 			for _, sub := range subs {
 				require.NoError(t, sub.Close())
 			}
@@ -176,12 +176,12 @@ func TestRelease_FreesTheRestWhenOneKeyIsLost(t *testing.T) {
 		for _, gone := range []picture{absent, hashOf(short, them, "1"), textOf(short, "x")} {
 			target := b.target(3)
 			b.paintAll(target, hashOf(short, me, "1"), gone, hashOf(short, me, "1"))
-			heard := b.heard(target, func() {
+			messages := b.messages(target, func() {
 				status, out := b.Release(t.Context(), options, target, me, []int{0, 0, 0})
 				mustDo(t, out)
-				require.Equal(t, Released{Heard: 1}, status)
+				require.Equal(t, Released{Receivers: 1}, status)
 			})
-			require.Equal(t, [][]string{{"0"}, nil, {"0"}}, heard)
+			require.Equal(t, [][]string{{"0"}, nil, {"0"}}, messages)
 			require.Equal(t, []picture{absent, gone, absent}, b.lookAll(target))
 		}
 	})
@@ -192,12 +192,12 @@ func TestRelease_QuietOneReportsHoldsAndWakesNobody(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(short, me, "1"), hashOf(short, me, "2"), hashOf(short, me, "1"))
 		for _, held := range []bool{true, false} {
-			heard := b.heard(target, func() {
+			messages := b.messages(target, func() {
 				ours, out := b.ReleaseQuietly(t.Context(), options, target, me)
 				mustDo(t, out)
 				require.Equal(t, held, ours)
 			})
-			require.Equal(t, silence, heard)
+			require.Equal(t, silence, messages)
 		}
 	})
 }
@@ -206,10 +206,10 @@ func TestHandoff_OfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, you, "1"), hashOf(short, me, "2"), hashOf(short, you, "2"))
-		heard := b.heard(target, func() {
+		messages := b.messages(target, func() {
 			require.Equal(t, "held, token 0", granted(b.Handoff(t.Context(), options, target, me, you, termsOf())))
 		})
-		require.Equal(t, silence, heard)
+		require.Equal(t, silence, messages)
 		require.Equal(t, []picture{hashOf(long, you, "1"), hashOf(asked, you, "1"), hashOf(asked, you, "2")}, b.lookAll(target))
 	})
 }
@@ -218,10 +218,10 @@ func TestForce_EndsOneKeyOfSeveral(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, them, "1"))...)
-		heard := b.heard(target, func() {
+		messages := b.messages(target, func() {
 			require.Equal(t, "true", yes(b.Force(t.Context(), options, target, 1, []string{them})))
 		})
-		require.Equal(t, [][]string{nil, {"0"}, nil}, heard)
+		require.Equal(t, [][]string{nil, {"0"}, nil}, messages)
 		require.Equal(t, []picture{hashOf(short, them, "1"), absent, hashOf(short, them, "1")}, b.lookAll(target))
 	})
 }
@@ -229,7 +229,7 @@ func TestForce_EndsOneKeyOfSeveral(t *testing.T) {
 // A life of a lock may be longer than a time.Duration can say; a waiter must not take it
 // for a short one.
 func TestMultiKeys_TTLOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
-	b := newBench(t, redistest.Redis(t).Client(t)) // the in-memory server cannot tell such lives
+	b := newBench(t, redistest.Redis(t).Client(t)) // the in-memory server does not support such lives
 	target := b.target(1)
 	b.paint(target.Keys[0], hashOf(forever, them, "1"))
 	for _, life := range []int64{10_000_000_000_000, 18446744073710, 27670116110564} {

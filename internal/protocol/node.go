@@ -29,21 +29,20 @@ func (p *Plain) Raise(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	return understood(r.grantOrLost(t, true).Held, out, &r)
 }
 
-// ReleaseQuietly releases locks that never counted, and wakes no one: without a majority no waiter has seen
-// them as held, and waits for a message.
+// ReleaseQuietly releases locks without a majority, and wakes no one, because no waiter waits for a message about them.
 func (p *Plain) ReleaseQuietly(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string) (bool, redisexec.Outcome) {
 	args := make([]any, 0, 2+2*len(t.Keys))
 	args = append(args, field)
 	for range t.Keys {
-		args = append(args, "", 0) // no channel, and no level
+		args = append(args, "", 0) // no channel, and a count of 0
 	}
 	args = append(args, p.publishCommand())
 	r, out := p.run(ctx, e, ReleaseScript, t.Locks(), args...)
 	return understood(r.released().Ours, out, &r)
 }
 
-// Server returns the run id of the server that serves key now. No two servers have the same, and a server gets another
-// one when it is started. "": unknown, because the user may not ask for it, or the server is no Redis.
+// Server returns the run id of the server that serves key now. It is unique, and changes when the server is started. "":
+// it is not available, because the user may not use INFO, or the server is no Redis.
 func (p *Plain) Server(ctx context.Context, e redisexec.CallOptions, key string) (string, redisexec.Outcome) {
 	r, out := p.run(ctx, e, ServerScript, []any{key})
 	if redisexec.Replied(out.Err) {

@@ -11,9 +11,8 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// The scripts. Their headers say what they take and reply; the functions below are the only
-// ones that know it. All scripts of this package are exported for tests, whose fixtures recognise
-// by them what a client sends; a client calls the functions.
+// The scripts. Their headers define arguments and replies, which only the functions below use. All scripts of this
+// package are exported for tests, whose fixtures recognise by them what a client sends. A client calls the functions.
 var (
 	//go:embed lua/prelude.lua
 	prelude string
@@ -57,8 +56,8 @@ func withPrelude(source string, more ...string) *redisexec.Script {
 	return redisexec.NewScript(code(before + prelude + strings.Join(more, "") + after))
 }
 
-// code returns a script without the lines that are comments. Redis keeps what it is sent, and knows a script by its
-// hash: so a comment that is added or reworded makes no script that Redis has yet to learn.
+// code returns a script without its comment lines. Redis identifies a script by its hash, so with this a changed comment
+// does not make a new script.
 func code(source string) string {
 	var b strings.Builder
 	for line := range strings.Lines(source) {
@@ -69,14 +68,14 @@ func code(source string) string {
 	return b.String()
 }
 
-// Plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
-// the owner's and counts its levels.
+// Plain is the protocol of Mutex and MultiMutex: a hash at each key, with one field, which contains the owner's hold
+// count.
 type Plain struct {
-	// All of them are set when it is made, and never changed.
+	// These never change.
 	Exec     *redisexec.Executor
 	sharded  bool      // wake-ups stay within the shard of the key
-	lined    bool      // waiters stand in lines, which newcomers mind
-	renewals *renewals // that are sent together; nil: each is sent alone
+	lined    bool      // keys may have a line of waiters, which newcomers do not overtake
+	renewals *renewals // sends renewals together; nil: each is sent alone
 }
 
 // NewPlain returns the protocol on one deployment. It sends each renewal alone.
@@ -84,8 +83,8 @@ func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	return &Plain{Exec: exec, sharded: sharded}
 }
 
-// NewBatchingPlain is NewPlain with renewals that are sent together if they are due together, and for locks whose
-// waiters stand in lines. The nodes of a quorum have neither.
+// NewBatchingPlain is NewPlain for locks with a line of waiters. Renewals that are due together are sent together. The
+// nodes of a quorum have neither.
 func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	p := NewPlain(exec, sharded)
 	p.lined = true
@@ -93,8 +92,8 @@ func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	return p
 }
 
-// run executes a script. The reply of a call that failed is empty. To read it gives nonsense, which does no harm:
-// the outcome has the error, and understood lets that win.
+// run executes a script. The reply of a failed call is empty. The values that are read from it do not matter, because
+// understood returns none of them after an error.
 func (p *Plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, keys []any, args ...any) (reply, redisexec.Outcome) {
 	value, out := p.Exec.Run(ctx, e, s, keys, args...)
 	if out.Err != nil {
@@ -103,8 +102,8 @@ func (p *Plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.S
 	return newReply(value), out
 }
 
-// publishCommand wakes the waiters of a lock. A sharded channel is on the key's node,
-// because it carries the key's hash tag.
+// publishCommand returns the command that wakes the waiters of a lock. A sharded channel is on the key's node, because it
+// contains the key's hash tag.
 func (p *Plain) publishCommand() any { // which costs no allocation
 	if p.sharded {
 		return "spublish"
@@ -118,14 +117,14 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if s.Fencing {
 		counters = len(t.Counters)
 	}
-	// While the slot moves, or for a user that may not touch the lines, these are left out: to pass those in line is
-	// better than no lock. The counters are not: a token that did not reach its counter would be worse than none.
+	// While the slot moves, or if the user has no permission for the lines, the lines are left out: to overtake waiters is
+	// better than to fail. The counters are not left out: a token without its counter would be worse than none.
 	e.RequiredKeys = len(t.Keys) + counters
 	if p.lined {
 		keys = slices.Concat(keys, t.Lines)
 	}
 	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), counters}
-	if len(t.Keys) == 1 && !s.Fencing { // the usual case; the script knows it by the missing words
+	if len(t.Keys) == 1 && !s.Fencing { // the usual case, which the script recognizes by the missing arguments
 		args = args[:2]
 	}
 	r, out := p.run(ctx, e, AcquireScript, keys, args...)
@@ -134,7 +133,7 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 
 // Reenter implements [Protocol].
 func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
-	// The counts are those that the hold is to have. So a copy that is sent again changes nothing.
+	// The counts are absolute. So a repeated copy changes nothing.
 	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds()}
 	for _, count := range counts {
 		args = append(args, count)
@@ -151,15 +150,15 @@ func (p *Plain) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	return p.renewAlone(ctx, e, t, field, lease)
 }
 
-// renewAlone is Renew as a command of its own. It never makes a key: a hold that was lost stays lost.
+// renewAlone is Renew as a command of its own. It creates no key: a lost hold stays lost.
 func (p *Plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	r, out := p.run(ctx, e, RenewScript, t.Locks(), field, lease.Milliseconds())
 	return understood(r.flag(), out, &r)
 }
 
-// renewMany is renewAlone for several holds, one of each field, with as many keys each, which
-// stand hold by hold. It returns the positions, from 1, of those that are lost. The others are renewed all the
-// same. After an error nothing is known of any of them.
+// renewMany is renewAlone for several holds, one for each field. All have the same number of keys, and keys lists them
+// hold by hold. It returns the positions, from 1, of the lost holds. The others are renewed. After an error, the outcome
+// of all of them is unknown.
 func (p *Plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
 	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
 	r, out := p.run(ctx, e, RenewManyScript, keys, args...)
@@ -172,8 +171,8 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	args := append(buf[:0], field)
 	keys := t.Locks()
 	for i := range t.Keys {
-		// A key that is given back may have waiters of Java's fair lock, which listen elsewhere. One that keeps a
-		// level wakes no one, so those queues are no matter.
+		// A released key may have waiters of Java's fair lock, which subscribe to other channels. A key whose count stays
+		// above 0 wakes no one, so the script does not need those queues.
 		args = append(args, &t.Channels[i], counts[i]) // a pointer, which costs no allocation
 		if counts[i] == 0 {
 			keys = t.Freeing
@@ -183,31 +182,32 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if len(counts) == 1 && counts[0] == 0 && !p.sharded {
 		args = args[:2]
 	}
-	e.RequiredKeys = len(t.Keys) // a queue of Java's that cannot be read must not keep a lock held
+	e.RequiredKeys = len(t.Keys) // a lock is released even if the queue of Java's fair lock cannot be read
 	r, out := p.run(ctx, e, ReleaseScript, keys, args...)
 	return understood(r.released(), out, &r)
 }
 
-// Handoff implements [Protocol]. The same script sets the new owner's lease and token. So no one can get between
-// the two owners, and the new one begins with its whole TTL.
+// Handoff implements [Protocol]. The same script sets the new owner's lease and token. So no other owner can come between
+// the two, and the new owner begins with its whole TTL.
 func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
 	r, out := p.run(ctx, e, HandoffScript, t.LocksAndCounters(s.Fencing),
 		from, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
 }
 
-// Rename has the lock of t, which is one key, known as to. It is known as from, or was by an earlier copy
-// as to; false: it is neither. waiters is how many there are in its line; -1: that is not known.
+// Rename replaces the name from of the lock of t, which has one key, by the name to. It returns false if the lock has
+// neither name. An earlier copy may have replaced the name already. waiters is the number of entries in the line; -1: it
+// is unknown.
 func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome) {
-	e.RequiredKeys = 1 // the line is only counted: where it cannot be, the holds go on
+	e.RequiredKeys = 1 // the line is only counted, and the rename succeeds without it
 	r, out := p.run(ctx, e, RenameScript, t.Lined, from, to, lease.Milliseconds())
 	ours, waiters = r.flag(), r.receivers(1)
 	ours, out = understood(ours, out, &r)
 	return ours, waiters, out
 }
 
-// usual reports whether the default commands of the scripts are right for publishing and for counting subscribers. Then
-// a release is shorter by two words.
+// usual reports whether the scripts' default commands for publishing and for counting subscribers apply. Then a release
+// has two arguments less.
 func (p *Plain) usual() bool { return !p.sharded && p.Exec.OneNode() }
 
 // countCommand returns the subcommand that counts the subscribers of a channel, or "" on a Cluster without sharded
@@ -223,27 +223,26 @@ func (p *Plain) countCommand() any { // which costs no allocation
 	}
 }
 
-// Force implements [Protocol]. The script compares the fields: a lock that has got another owner since the caller
-// looked is left alone.
+// Force implements [Protocol]. The script compares the fields: if the lock has another owner by now, nothing changes.
 func (p *Plain) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	args := []any{p.publishCommand(), t.Channels[i]}
 	for _, field := range fields {
 		args = append(args, field)
 	}
 	e.RequiredKeys = 1
-	// The queue of Java's fair lock of that key, which stands behind all locks.
+	// The key, and the queue of Java's fair lock of that key: in Freeing the queues follow the locks.
 	r, out := p.run(ctx, e, ForceScript, []any{t.Freeing[i], t.Freeing[len(t.Keys)+i]}, args...)
 	return understood(r.flag(), out, &r)
 }
 
 // State implements [Protocol].
 func (p *Plain) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
-	t = t.Only(t.Keys[i : i+1]) // so a refusal names that key, and the counter is its own
+	t = t.Only(t.Keys[i : i+1]) // so that a refusal names this key, and only its counter is read
 	r, out := p.run(ctx, e, StateScript, t.LocksAndCounters(true))
 	return r.state(t, out)
 }
 
-// state returns what a script says of the lock t, and how its call ended.
+// state returns the state of the lock t in a reply, and the outcome of the call.
 func (r *reply) state(t *keys.Set, out redisexec.Outcome) (KeyState, redisexec.Outcome) {
 	if status := r.integer(0); status != 1 {
 		r.refuse(status, t)

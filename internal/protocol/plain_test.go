@@ -19,10 +19,10 @@ type situation struct {
 	name   string
 	before picture
 	// after is what it looks like then, and reply what the script said, as the tests print
-	// it. Nothing may be published unless told.
-	after picture
-	reply string
-	told  bool
+	// it. Nothing may be published unless requested.
+	after  picture
+	reply  string
+	grants bool
 }
 
 // untouched is a situation that the script must leave alone.
@@ -30,9 +30,9 @@ func untouched(name string, p picture, reply string) situation {
 	return situation{name: name, before: p, after: p, reply: reply}
 }
 
-// strangers are the states of a key that is another owner's, with one reply for each kind:
+// heldByOthers are the states of a key that is another owner's, with one reply for each kind:
 // another owner, another type, a read-write lock.
-func strangers(held, kind, mode string) []situation {
+func heldByOthers(held, kind, mode string) []situation {
 	return []situation{
 		untouched("held by another owner", hashOf(short, them, "1"), held),
 		untouched("held twice by another owner", hashOf(long, them, "2"), held),
@@ -52,17 +52,17 @@ func (b *bench) check(situations []situation, run func(b *bench, t *keys.Set) st
 		target := b.target(1)
 		b.paint(target.Keys[0], s.before)
 
-		heard := b.heard(target, func() { require.Equal(b.t, s.reply, run(b, target), s.name) })
+		messages := b.messages(target, func() { require.Equal(b.t, s.reply, run(b, target), s.name) })
 		require.Equal(b.t, s.after, b.look(target.Keys[0]), s.name)
 		want := [][]string{nil}
-		if s.told {
+		if s.grants {
 			want = [][]string{{"0"}}
 		}
-		require.Equal(b.t, want, heard, s.name)
+		require.Equal(b.t, want, messages, s.name)
 
-		heard = b.heard(target, func() { run(b, target) })
+		messages = b.messages(target, func() { run(b, target) })
 		require.Equal(b.t, s.after, b.look(target.Keys[0]), "%s, after the replay", s.name)
-		require.Equal(b.t, [][]string{nil}, heard, "%s: nobody is woken by a replay", s.name)
+		require.Equal(b.t, [][]string{nil}, messages, "%s: nobody is woken by a replay", s.name)
 		require.Equal(b.t, absent, b.look(target.Counters[0]), "%s: no token was wished", s.name)
 	}
 }
@@ -106,7 +106,7 @@ func yes(ok bool, out redisexec.Outcome) string {
 func TestAcquire_TakesAFreeKeyAndLeavesOthers(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		held := "held, token 0"
-		b.check(append(strangers("busy: "+them, "another type", "read-write lock"),
+		b.check(append(heldByOthers("busy: "+them, "another type", "read-write lock"),
 			situation{name: "absent", before: absent, after: hashOf(asked, me, "1"), reply: held},
 			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "1"), reply: held},
 			situation{name: "mine for longer", before: hashOf(long, me, "1"), after: hashOf(long, me, "1"), reply: held},
@@ -123,7 +123,7 @@ func TestAcquire_TakesAFreeKeyAndLeavesOthers(t *testing.T) {
 func TestReenter_SetsTheCountAndNeverMakesAHold(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		held := "held, token 0"
-		b.check(append(strangers("lost", "lost", "lost"),
+		b.check(append(heldByOthers("lost", "lost", "lost"),
 			untouched("absent", absent, "lost"),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "3"), reply: held},
 			situation{name: "mine for longer", before: hashOf(long, me, "2"), after: hashOf(long, me, "3"), reply: held},
@@ -137,7 +137,7 @@ func TestReenter_SetsTheCountAndNeverMakesAHold(t *testing.T) {
 
 func TestRenew_LengthensALeaseAndCreatesNothing(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		b.check(append(strangers("false", "false", "false"),
+		b.check(append(heldByOthers("false", "false", "false"),
 			untouched("absent", absent, "false"),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: "true"},
@@ -146,7 +146,7 @@ func TestRenew_LengthensALeaseAndCreatesNothing(t *testing.T) {
 		), func(b *bench, target *keys.Set) string {
 			return yes(b.Renew(b.t.Context(), options, target, me, asked))
 		})
-		b.check(append(strangers("false", "false", "false"),
+		b.check(append(heldByOthers("false", "false", "false"),
 			untouched("absent", absent, "false"),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
@@ -164,33 +164,33 @@ const (
 	quietly = "ours, heard by 0"
 )
 
-func saidOf(r Released) string {
+func textOfRelease(r Released) string {
 	if r.Ours {
-		return fmt.Sprintf("ours, heard by %d", r.Heard)
+		return fmt.Sprintf("ours, heard by %d", r.Receivers)
 	}
-	return fmt.Sprintf("not ours, heard by %d", r.Heard)
+	return fmt.Sprintf("not ours, heard by %d", r.Receivers)
 }
 
 func TestRelease_FreesTheOwnHoldAndNotifiesOnce(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		told := "ours, heard by 1"
-		b.check(append(strangers(notOurs, notOurs, notOurs),
+		grants := "ours, heard by 1"
+		b.check(append(heldByOthers(notOurs, notOurs, notOurs),
 			untouched("absent", absent, notOurs),
-			situation{name: "mine", before: hashOf(short, me, "1"), after: absent, reply: told, told: true},
-			situation{name: "mine twice", before: hashOf(long, me, "2"), after: absent, reply: told, told: true},
-			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: told, told: true},
-			situation{name: "mine and another owner's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: told, told: true},
+			situation{name: "mine", before: hashOf(short, me, "1"), after: absent, reply: grants, grants: true},
+			situation{name: "mine twice", before: hashOf(long, me, "2"), after: absent, reply: grants, grants: true},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: grants, grants: true},
+			situation{name: "mine and another owner's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: grants, grants: true},
 		), func(b *bench, target *keys.Set) string {
 			status, out := b.Release(b.t.Context(), options, target, me, []int{0})
 			mustDo(b.t, out)
-			return saidOf(status)
+			return textOfRelease(status)
 		})
 	})
 }
 
 func TestRelease_OfALevelSetsTheCountSilently(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		b.check(append(strangers(notOurs, notOurs, notOurs),
+		b.check(append(heldByOthers(notOurs, notOurs, notOurs),
 			untouched("absent", absent, notOurs),
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(short, me, "1"), reply: quietly},
 			situation{name: "mine more often", before: hashOf(long, me, "5"), after: hashOf(long, me, "1"), reply: quietly},
@@ -199,7 +199,7 @@ func TestRelease_OfALevelSetsTheCountSilently(t *testing.T) {
 		), func(b *bench, target *keys.Set) string {
 			status, out := b.Release(b.t.Context(), options, target, me, []int{1})
 			mustDo(b.t, out)
-			return saidOf(status)
+			return textOfRelease(status)
 		})
 	})
 }
@@ -207,7 +207,7 @@ func TestRelease_OfALevelSetsTheCountSilently(t *testing.T) {
 func TestHandoff_PassesAHoldOnSilently(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		held, passed := "held, token 0", hashOf(asked, you, "1")
-		b.check(append(strangers("lost", "lost", "lost"),
+		b.check(append(heldByOthers("lost", "lost", "lost"),
 			untouched("absent", absent, "lost"),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: passed, reply: held},
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: passed, reply: held},
@@ -226,7 +226,7 @@ func TestHandoff_PassesAHoldOnSilently(t *testing.T) {
 func TestRename_ReportsTheLastOwnerAndShortensNoLease(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		known := hashOf(asked, you, "1")
-		b.check(append(strangers("false", "false", "false"),
+		b.check(append(heldByOthers("false", "false", "false"),
 			untouched("absent", absent, "false"),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: known, reply: "true"},
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: known, reply: "true"},
@@ -259,9 +259,9 @@ func TestForce_DeletesOnlyTheHoldThatWasSeen(t *testing.T) {
 			untouched("a list", listOf(forever), "false"),
 		}
 		b.check(append(situations,
-			situation{name: "held", before: hashOf(short, them, "1"), after: absent, reply: "true", told: true},
-			situation{name: "held twice", before: hashOf(long, them, "2"), after: absent, reply: "true", told: true},
-			situation{name: "held without expiry", before: hashOf(forever, them, "1"), after: absent, reply: "true", told: true},
+			situation{name: "held", before: hashOf(short, them, "1"), after: absent, reply: "true", grants: true},
+			situation{name: "held twice", before: hashOf(long, them, "2"), after: absent, reply: "true", grants: true},
+			situation{name: "held without expiry", before: hashOf(forever, them, "1"), after: absent, reply: "true", grants: true},
 		), func(b *bench, target *keys.Set) string {
 			return yes(b.Force(b.t.Context(), options, target, 0, []string{them}))
 		})

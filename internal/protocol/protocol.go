@@ -11,24 +11,25 @@ import (
 
 // Protocol is what a kind of lock does on Redis.
 //
-// Each call is one script, executed at least once if it is answered; sending it again
-// changes nothing, because it carries what is wanted and not what to add.
+// Each call is one script. If it is answered, it was executed at least once. A repeated copy changes nothing, because it
+// contains absolute values, no increments.
 //
-// A call blocks until Redis has answered, e is spent or ctx ends. A copy that was not answered by then may be
-// executed later: the outcome is Ambiguous, and the caller retires the name. After an error the other results mean
-// nothing. No call changes t.
+// A call blocks until Redis answers, the copies of e are used up, or ctx ends. A copy without an answer may be executed
+// later. Then the outcome is Ambiguous, and the caller retires the name. After an error the other results are undefined.
+// No call changes t.
 type Protocol interface {
-	// Acquire takes every key of t for field, which holds none of them.
+	// Acquire acquires every key of t for field, which holds none of them.
 	Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome)
-	// Reenter sets the counts of keys that field holds. It mints a token if asked to.
+	// Reenter sets the counts of keys that field holds. With mint, it creates a token.
 	Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome)
 	// Renew lengthens the lease; false: field does not hold every key.
 	Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome)
-	// Release sets counts on their way down; a key whose count is 0 is given back.
+	// Release sets lower counts. A key whose count is 0 is released.
 	Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome)
-	// Keep passes every key from field to [keys.Kept], which no hold has, until then: after the rest it is free.
-	Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome)
-	// Handoff passes every key from one field to another, on the terms s of the new one.
+	// LeavePlaceholder replaces field in every key by a placeholder (see [keys.Placeholder]), a field that no hold has.
+	// After rest the key is free.
+	LeavePlaceholder(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome)
+	// Handoff passes every key from one field to another, with the options s of the new owner.
 	Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome)
 	// Force deletes key i of t if its fields are still those given.
 	Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome)
@@ -43,7 +44,7 @@ var (
 	_ Protocol = (*WriteSide)(nil)
 )
 
-// Grant is the answer to a wish for a lock.
+// Grant is the answer to a request for a lock.
 type Grant struct {
 	Held    bool
 	Claimed bool // if not held: a writer waits, and keeps readers out
@@ -61,15 +62,15 @@ type Grant struct {
 
 // Released is the answer to a release.
 type Released struct {
-	Ours    bool // every key was held by the field
-	Granted bool // the first in line has the key
-	Kept    bool // a min-hold placeholder reserves the key
+	Ours        bool // every key was held by the field
+	Granted     bool // the first in line has the key
+	Placeholder bool // a min-hold placeholder reserves the key
 
-	// Heard is how many processes at least received the wake-up of a released key; -1 if the server refused to
+	// Receivers is the least number of processes that received the wake-up of a released key; -1: the server refused to
 	// count them. On a Cluster only those on one node are counted.
-	Heard int
-	// Extra is how many wake-ups each of them receives besides the first. A process that has given way counts
-	// wake-ups, to know when its turn comes again.
+	Receivers int
+	// Extra is how many wake-ups each of them receives in addition to the first. A process that gave way to others counts
+	// wake-ups until its next turn.
 	Extra int
 }
 

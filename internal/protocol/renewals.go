@@ -12,40 +12,38 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// Renewals of different holds that are due together are sent as one command, a batch. That saves
-// Redis time: receiving and answering a command costs more than one renewal in it.
+// Renewals of different holds that are due together are sent as one command, a batch. This saves Redis time, because to
+// receive and answer a command costs more than a renewal in it.
 //
-// lease.RenewalDue makes them due together. It never puts a renewal off, but brings it forward, by up to
-// a tenth of its interval, to the nearest of ten points of time that all holds of the process with
-// this interval share. From its second renewal on a hold is at such a point already.
+// lease.RenewalDue makes them due together. It never delays a renewal. It brings a renewal forward, by up to a tenth of
+// the interval, to the nearest of ten points in time that all holds of the process with this interval share. From its
+// second renewal on, a hold is at such a point already.
 //
 // A renewal is in one of these states:
 //
-//	alone       No similar renewal is in flight, or it has no time to lose: it is sent at once, as
-//	            if there were no batches.
-//	gathering   It waits for others: until its batch is full, every similar command in
-//	            flight has ended, or companyTime has passed.
-//	sent        Its batch is in flight.
-//	answered    It is renewed, or its hold is lost, by the answer.
-//	refused     Redis answered the batch with an error, perhaps because of one key: the user may
-//	            not use it, or a Cluster is moving it. The renewal is sent again, alone, at once.
+//	alone       No similar renewal is in flight, or there is no time to wait. The renewal is sent at once, as if there
+//	            were no batches.
+//	gathering   The renewal waits for others, until its batch is full, every similar command in flight has ended, or
+//	            companyTime has passed.
+//	sent        The batch is in flight.
+//	answered    The answer contains whether the hold is renewed or lost.
+//	refused     Redis answered the batch with an error, perhaps because of one key: the user may not use it, or a Cluster
+//	            is moving it. The renewal is sent again, alone, at once.
 //	failed      The batch was not answered, or not sent. The renewal is sent again, alone, at once.
-//	left        Its hold has ended, its lease, or, on a quorum, its patience. It does not wait for the batch. When all
-//	            have left, the batch is abandoned.
+//	left        The hold, or its lease, or, on a quorum, the patience has ended. The renewal does not wait for the batch.
+//	            When all have left, the batch is abandoned.
 //
 // Why that is safe:
 //
 //   - The script judges each hold by itself: a hold is lost only by the state of its own keys.
 //   - The lease of every member counts from a time before the batch was sent.
-//   - A delayed or repeated batch creates no key and shortens no lease. All it could do is
-//     extend a later hold of the same name. So the outcome of a member without an answer is unknown, as after
-//     any command, and its name is retired: of every member of a batch that stays unanswered
-//     or fails half-way, and of each member that leaves after the batch was sent.
-//   - A member has taken the slot of its hold. It frees the slot when it
-//     leaves, so an Unlock does not wait for the batch.
+//   - A delayed or repeated batch creates no key and shortens no lease. It could only extend a later hold with the same
+//     name. So the outcome of a member without an answer is unknown, as after any command, and its name is retired. These
+//     are the members of a batch that is not answered or fails half-way, and members that leave after it was sent.
+//   - A member has the slot of its hold, and frees it when it leaves. So an Unlock does not wait for the batch.
 //
-// After a batch was refused or failed, all renewals are sent alone for batchPause: some proxies reject
-// commands with several keys.
+// After a batch was refused or failed, all renewals are sent alone for batchPause, because some proxies reject commands
+// with several keys.
 
 const (
 	batchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
@@ -53,41 +51,42 @@ const (
 	batchPause  = time.Minute
 )
 
-// renewals sends the renewals of plain's holds. A command is sent by the caller that finds none under way, by the
-// one that fills a batch, by a timer, or by the end of another command.
+// renewals sends the renewals of plain's holds. A command is sent by a caller that finds no command in flight, by the
+// caller that fills a batch, by a timer, or at the end of another command.
 type renewals struct {
 	plain   *Plain
 	oneSlot bool          // any keys can be in one command
 	company time.Duration // companyTime
 
 	mu       sync.Mutex
-	lanes    map[alike]*lane // in which something is under way
+	lanes    map[alike]*lane // those with a command in flight
 	apartEnd clock.Instant   // until then no batch is sent
 }
 
-// alike is what the renewals in one command have in common: the script takes one lease, and one number of keys.
+// alike are the properties that the renewals in one command share, because the script takes one lease, and one number of
+// keys.
 type alike struct {
 	tag   string // of the keys, unless any keys can be in one command
 	keys  int    // of each hold
 	lease time.Duration
 }
 
-// lane is the renewals that are alike. It is guarded by renewals.mu. It is made for the first of them, and
-// forgotten when no command is under way.
+// lane has the renewals that are alike. renewals.mu guards it. It is made for the first of them, and removed when no
+// command is in flight.
 type lane struct {
 	alike
 	underWay int    // commands: never 0 while there is a next
 	next     *batch // gathers; nil if none waits
 }
 
-// batch is renewals that are one command.
+// batch has the renewals of one command.
 type batch struct {
 	lane  *lane
 	flush *time.Timer // sends it if nothing else does
 
 	// These are guarded by renewals.mu. members grows while the batch gathers, and shrinks at any time.
 	members []*member // that have not left
-	stop    func()    // abandons it; nil before it is sent
+	stop    func()    // abandons the command; nil before it is sent
 
 	// done is closed when the fields below are written, which is once.
 	done chan struct{}
@@ -135,7 +134,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	refused := b.each || b.out.Permanent || redisexec.Replied(b.out.Err)
 	switch {
 	case !b.each && b.out.Err == nil:
-		// mutant: renew-many-deaf/1
+		// mutant: renew-many-ignores-loss/1
 		return !slices.Contains(b.lost, m.position), b.out
 	case !refused && e.Attempts == 1:
 		return false, b.out
@@ -201,8 +200,8 @@ func (r *renewals) await(ctx context.Context, m *member) bool {
 			if m.options.Attempts == 1 {
 				return false
 			}
-			if tell := m.options.Unanswered; tell != nil {
-				tell(lockerr.NoAnswerWithin(m.options.Patience))
+			if report := m.options.Unanswered; report != nil {
+				report(lockerr.NoAnswerWithin(m.options.Patience))
 			}
 		case <-ctx.Done():
 			return false

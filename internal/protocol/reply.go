@@ -14,9 +14,9 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// reply reads the answer of a script. A server, a proxy or another program's script may
-// answer anything: an unexpected reply becomes an error and never a panic. The zero reply
-// belongs to a call that failed; reading it is harmless, because its outcome has the error.
+// reply reads the answer of a script. A server, a proxy or another program's script may answer anything, so an unexpected
+// reply becomes an error, never a panic. The zero reply belongs to a call that failed. To read it is harmless, because
+// the outcome has the error.
 type reply struct {
 	values  []any // of a list
 	value   any   // if it is not a list
@@ -186,17 +186,17 @@ func (r *reply) lost(n int) []int {
 	return lost
 }
 
-// grant returns the grant of a script that acquires a free lock, or returns the holder.
-// tells: it also returns the token, 0 at least.
-func (r *reply) grant(t *keys.Set, tells bool) Grant {
+// grant returns the grant of a script that acquires a free lock, or returns the holder. With token, the script also
+// returns a token, which may be 0.
+func (r *reply) grant(t *keys.Set, token bool) Grant {
 	switch status := r.integer(0); status {
 	case 1:
-		return r.granted(tells)
+		return r.granted(token)
 	case 0:
-		// A fifth element says of a read-write lock that a waiting writer is in the way; and of a lock with a line
-		// that the field has a place there (see Lined.take).
+		// A fifth element means, for a read-write lock, that a waiting writer has claimed it, and for a lock with a line,
+		// that the field has an entry there (see Lined.take).
 		//
-		// A server for which time passes within a script may find that the hold has just ended.
+		// On a server whose time passes within a script, the hold may have ended just now.
 		left := r.ttl(1)
 		if left == -2*time.Millisecond {
 			left = 0
@@ -208,12 +208,11 @@ func (r *reply) grant(t *keys.Set, tells bool) Grant {
 	}
 }
 
-// grantOrLost returns the grant of a script that either sets counts and perhaps creates a
-// token, or finds the lock lost.
-func (r *reply) grantOrLost(t *keys.Set, tells bool) Grant {
+// grantOrLost returns the grant of a script that sets counts and perhaps creates a token, or finds that the lock is lost.
+func (r *reply) grantOrLost(t *keys.Set, token bool) Grant {
 	switch status := r.integer(0); status {
 	case 1:
-		return r.granted(tells)
+		return r.granted(token)
 	case 0:
 		return Grant{}
 	default:
@@ -222,10 +221,10 @@ func (r *reply) grantOrLost(t *keys.Set, tells bool) Grant {
 	}
 }
 
-// granted reads a token, or none if the script returns only its success:
-// a list costs Redis a fifth of the time of a short script.
-func (r *reply) granted(tells bool) Grant {
-	if r.bare && !tells {
+// granted reads a token, or none if the script returns only a success, because a list takes Redis a fifth of the time of
+// a short script.
+func (r *reply) granted(token bool) Grant {
+	if r.bare && !token {
 		return Grant{Held: true}
 	}
 	return Grant{Held: true, Token: r.integer(1)}
@@ -253,12 +252,12 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 // that begins with 0. Both contain the number of processes that received the wake-ups.
 func (r *reply) released() Released {
 	if r.bare {
-		return Released{Ours: true, Heard: r.receivers(0)}
+		return Released{Ours: true, Receivers: r.receivers(0)}
 	}
 	if r.integer(0) != 0 {
 		r.surprise("not 0")
 	}
-	return Released{Heard: r.receivers(1)}
+	return Released{Receivers: r.receivers(1)}
 }
 
 // releasedInLine is released for a lock with a line: a text means that the first in line got the lock, and contains
@@ -268,11 +267,11 @@ func (r *reply) releasedInLine() Released {
 	if !granted {
 		return r.released()
 	}
-	heard, err := strconv.Atoi(text)
-	if err != nil || heard < -1 || heard > math.MaxInt32 {
+	receivers, err := strconv.Atoi(text)
+	if err != nil || receivers < -1 || receivers > math.MaxInt32 {
 		r.surprise("no number of processes")
 	}
-	return Released{Ours: true, Granted: true, Heard: heard}
+	return Released{Ours: true, Granted: true, Receivers: receivers}
 }
 
 // receivers returns element i, the number of processes that received a message; -1 if the

@@ -171,7 +171,7 @@ var lame = map[string]map[string]string{
 
 // hostile returns a protocol on a server that answers every script with what say was last
 // called with.
-func hostile(t *testing.T, ttl time.Duration) (p *Plain, say func(raw string)) {
+func hostile(t *testing.T, ttl time.Duration) (p *Plain, reply func(raw string)) {
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
 	rdb := redis.NewClient(redistest.Options(relay.Addr))
 	t.Cleanup(func() { rdb.Close() })
@@ -185,9 +185,9 @@ func hostile(t *testing.T, ttl time.Duration) (p *Plain, say func(raw string)) {
 
 func TestReply_UnknownOneIsAnErrorAndNoAnswer(t *testing.T) {
 	target := keysOf(t, "a", "b")
-	p, say := hostile(t, usualTTL)
+	p, reply := hostile(t, usualTTL)
 	check := func(t *testing.T, call, raw string) {
-		say(raw)
+		reply(raw)
 		answer, out := calls[call](p, once, target)
 		require.Less(t, len(out.Err.Error()), 1000, call)
 		require.False(t, answer, "%s took something from the reply", call)
@@ -216,13 +216,13 @@ func TestReply_UnknownOneIsAnErrorAndNoAnswer(t *testing.T) {
 
 func TestReply_ProtocolViolationIsAnErrorAndNoAnswer(t *testing.T) {
 	target := keysOf(t, "a", "b")
-	p, say := hostile(t, MinTTL)
+	p, reply := hostile(t, MinTTL)
 	for _, raw := range []string{
 		"-ERR boom\r\n", "-\r\n", "!5\r\nERR x\r\n", "?junk\r\n", "\r\n", ":one\r\n", "*x\r\n", "$x\r\n",
 		"%1\r\n" + list(1) + ":1\r\n",
 	} {
 		t.Run(raw, func(t *testing.T) {
-			say(raw)
+			reply(raw)
 			for call, do := range calls {
 				answer, out := do(p, once, target)
 				require.Error(t, out.Err, call)
@@ -286,10 +286,10 @@ func TestReply_AnswersOfAllScriptsAreUnderstood(t *testing.T) {
 		_, out = p.Reenter(t.Context(), once, target, me, termsOf(), true, []int{1, 1})
 		refusedAs(t, out, lockerr.ErrInvalidName, "redisson_lock_token:{"+target.Keys[i]+"}")
 	}
-	for _, want := range []Released{{}, {Heard: 2}, {Ours: true}, {Ours: true, Heard: 3}, {Ours: true, Heard: -1}} {
-		answers(int64(0), int64(want.Heard))
+	for _, want := range []Released{{}, {Receivers: 2}, {Ours: true}, {Ours: true, Receivers: 3}, {Ours: true, Receivers: -1}} {
+		answers(int64(0), int64(want.Receivers))
 		if want.Ours {
-			rdb.value = int64(want.Heard)
+			rdb.value = int64(want.Receivers)
 		}
 		got, out := p.Release(t.Context(), once, target, me, []int{0, 0})
 		mustDo(t, out)

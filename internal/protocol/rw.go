@@ -44,8 +44,8 @@ var (
 	RWStateScript        = newReadWriteScript(rwStateSource)
 )
 
-// undeclared is the line by which Dragonfly lets a script touch keys that are not in KEYS: those of
-// readers follow from the lock. It has to be the first; to Redis it is a comment.
+// undeclared is the line that lets a script use keys that are not in KEYS, on Dragonfly. The names of readers' keys follow
+// from the lock. It has to be the first line. For Redis it is a comment.
 const undeclared = "--!df flags=allow-undeclared-keys\n"
 
 func newReadWriteScript(source string) *redisexec.Script {
@@ -54,15 +54,14 @@ func newReadWriteScript(source string) *redisexec.Script {
 	return s
 }
 
-// readWrite is what both sides of a read-write lock do alike on Redis, where they differ from a plain lock.
+// readWrite has the calls that are the same for both sides of a read-write lock, and differ from a plain lock.
 type readWrite struct{ *Plain }
 
 // ReadSide is the protocol of readers. They do not hand over: a reader that can be notified of a release may have read
 // all along.
 type ReadSide struct{ readWrite }
 
-// WriteSide is the protocol of writers. Hold counts and leases of a writer are those of a plain lock, in a field of its
-// own, and so are Reenter and Renew.
+// WriteSide is the protocol of writers. Reenter and Renew are those of a plain lock, with a field of its own.
 type WriteSide struct{ readWrite }
 
 // NewReadWrite returns the protocols of the two sides of a read-write lock.
@@ -70,8 +69,8 @@ func NewReadWrite(plain *Plain) (*ReadSide, *WriteSide) {
 	return &ReadSide{readWrite{plain}}, &WriteSide{readWrite{plain}}
 }
 
-// readGrace is how long a writer's claim lets new readers in. The first reader after a
-// writer takes all those with it that were woken together.
+// readGrace is how long a new claim of a writer lets new readers in. So all readers that are woken together after a writer
+// can read.
 const readGrace = 25 * time.Millisecond
 
 // Acquire implements [Protocol].
@@ -79,7 +78,7 @@ func (p *ReadSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys
 	return p.Take(ctx, e, t, field, s, "")
 }
 
-// Take is Acquire for an owner that writes under the name writes, if that is not empty.
+// Take is Acquire for an owner that holds the write side under the name writes, unless that is empty.
 func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string) (Grant, redisexec.Outcome) {
 	r, out := p.run(ctx, e, RWReadScript, t.WithClaim(false), t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
 	return r.reads(t, out, s.TTL, r.grant)
@@ -108,7 +107,7 @@ func (p *WriteSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *key
 	return p.Take(ctx, e, t, field, s, 0)
 }
 
-// Take is Acquire for a writer that claims the lock for so long if it finds readers.
+// Take is Acquire for a writer. If it finds readers, it claims the lock for the time claim.
 func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration) (Grant, redisexec.Outcome) {
 	r, out := p.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), t.RW.Timeouts, field,
 		s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
@@ -118,7 +117,7 @@ func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.S
 // Release implements [Protocol].
 func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	keys := t.Locks()
-	if e.Undoes { // a claim may be all that there is to give up
+	if e.Undoes { // there may be only a claim to give up
 		keys = t.WithClaim(false)
 	}
 	answer, out := p.release(ctx, e, RWWriteReleaseScript, t, keys, field, counts[0])
@@ -133,13 +132,13 @@ func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *key
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
 }
 
-// release sets the count of field, and gives the lock up if that is 0.
+// release sets the count of field, and releases the lock if the count is 0.
 func (p *readWrite) release(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
 	r, out := p.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }
 
-// Force implements [Protocol]: it ends those of the holds given that are still there.
+// Force implements [Protocol]: it ends the given holds that still exist.
 func (p *readWrite) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
 	args := []any{t.RW.Timeouts, p.publishCommand(), t.Channels[0]}
 	for _, field := range fields {
@@ -155,7 +154,7 @@ func (p *readWrite) State(ctx context.Context, e redisexec.CallOptions, t *keys.
 	return r.state(t, out)
 }
 
-// Handoff is not asked for: a reader that can be notified of a release may have read all along.
+// Handoff is never called: a reader that can be notified of a release may have read all along.
 func (p *ReadSide) Handoff(context.Context, redisexec.CallOptions, *keys.Set, string, string, *Terms) (Grant, redisexec.Outcome) {
 	return Grant{}, redisexec.Outcome{Err: errNoHandoff, Permanent: true}
 }

@@ -11,10 +11,10 @@ import (
 )
 
 var allScripts = []*redisexec.Script{
-	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript, KeepScript,
+	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript, PlaceholderScript,
 	LineAcquireScript, LinePollScript, LineReleaseScript, RaiseScript, ServerScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
-	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWKeepScript,
+	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWPlaceholderScript,
 }
 
 // Dragonfly refuses a script keys that it does not name, unless it says that it builds some, in its first line.

@@ -133,15 +133,15 @@ func TestPermissions_WithoutPublishReleaseWorks(t *testing.T) {
 			limited, full := asUser(t, rules...)
 			target := full.target(2)
 			full.paintAll(target, counted(2, hashOf(short, me, "2"))...)
-			heard := full.heard(target, func() {
+			messages := full.messages(target, func() {
 				status, out := limited.Release(t.Context(), options, target, me, []int{1, 1})
 				mustDo(t, out)
 				require.Equal(t, Released{Ours: true}, status, "no one was to be told")
 				status, out = limited.Release(t.Context(), options, target, me, []int{0, 0})
 				mustDo(t, out)
-				require.Equal(t, Released{Ours: true, Heard: -1}, status)
+				require.Equal(t, Released{Ours: true, Receivers: -1}, status)
 			})
-			require.Equal(t, [][]string{nil, nil}, heard)
+			require.Equal(t, [][]string{nil, nil}, messages)
 			require.Equal(t, counted(2, absent), full.lookAll(target))
 
 			full.paint(target.Keys[0], hashOf(short, them, "1"))

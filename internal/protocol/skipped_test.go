@@ -31,11 +31,11 @@ func (b *linedBench) dies(n int) {
 	for i := range n {
 		process := fmt.Sprint("dead", i)
 		channel := keys.GrantsPrefix(b.on.Keys[0]) + process
-		told := b.rdb.Subscribe(b.t.Context(), channel)
-		_, err := told.Receive(b.t.Context())
+		grants := b.rdb.Subscribe(b.t.Context(), channel)
+		_, err := grants.Receive(b.t.Context())
 		require.NoError(b.t, err)
 		b.of(process, func() { b.enqueue(fmt.Sprintf("uuid-%s:1", process)) })
-		require.NoError(b.t, told.Close())
+		require.NoError(b.t, grants.Close())
 		closed = append(closed, channel)
 	}
 	redistest.Eventually(b.t, "no one is subscribed", func() bool {
@@ -48,7 +48,7 @@ func (b *linedBench) dies(n int) {
 	})
 }
 
-// commands counts what the scripts send while fn runs. Only miniredis tells.
+// commands counts the commands of scripts while fn runs, which only miniredis reports.
 func (b *linedBench) commands(mini *server.Server, fn func()) int {
 	b.t.Helper()
 	n := 0
@@ -145,10 +145,10 @@ func TestSkippedEntry_IsDroppedWhenItsTimeIsOver(t *testing.T) {
 			}
 		}
 		require.NoError(b.t, b.rdb.HSet(ctx, b.entries(), "aside", 1).Err())
-		deafen := b.listen()
+		unsubscribe := b.listen()
 		b.enqueue("uuid-3:1")
 		b.poll(them)
-		deafen()
+		unsubscribe()
 		b.release(you)
 		left := b.rdb.HGetAll(ctx, b.entries()).Val()
 		require.NotContains(b.t, left, "uuid-dead0:1")
@@ -188,17 +188,17 @@ func TestSkippedEntry_OfTheVersionBefore(t *testing.T) {
 	})
 }
 
-// A process that was killed cannot ask when foreign waiters leave the lock: the first that can is told.
+// A process that was killed cannot ask when foreign waiters leave the lock: the first process that can is notified.
 func TestRelease_AsksTheFirstThatIsSubscribedWhenForeignWaitersHaveTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.dies(1)
-		all, told := b.hears(b.on.Channels[0]), b.hears(b.lined.GrantsFor(b.on.Keys[0]))
+		all, grants := b.messagesOn(b.on.Channels[0]), b.messagesOn(b.lined.GrantsFor(b.on.Keys[0]))
 		b.enqueue(you)
 		b.note(foreignNote{interval: 400 * time.Millisecond})
-		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, Released{Ours: true, Receivers: 1}, b.release(me))
 		require.Empty(b.t, b.holder())
 		require.Equal(b.t, "1", redistest.Receive(b.t, all).Payload)
-		require.Equal(b.t, "ask", redistest.Receive(b.t, told).Payload)
+		require.Equal(b.t, "ask", redistest.Receive(b.t, grants).Payload)
 	})
 }
 
@@ -206,9 +206,9 @@ func TestRelease_AsksTheFirstThatIsSubscribedWhenForeignWaitersHaveTheirTurn(t *
 func TestRelease_LeavesNoTurnToForeignWaitersIfNobodyInLineIsSubscribed(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.dies(1)
-		all := b.hears(b.on.Channels[0])
+		all := b.messagesOn(b.on.Channels[0])
 		b.note(foreignNote{interval: 400 * time.Millisecond})
-		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, Released{Ours: true, Receivers: 1}, b.release(me))
 		require.Equal(b.t, "0", redistest.Receive(b.t, all).Payload)
 		b.take(you)
 	})

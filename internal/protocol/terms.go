@@ -5,7 +5,7 @@ import "time"
 // MinTTL is the shortest lease.
 const MinTTL = 100 * time.Millisecond
 
-// Terms are the options of a handle that its requests carry to Redis, or that decide how.
+// Terms are the options of a handle that its requests contain, or depend on.
 type Terms struct {
 	TTL         time.Duration // whole milliseconds
 	Renewed     bool          // the lease will be asked for again
@@ -14,22 +14,22 @@ type Terms struct {
 	SafetyPoll  time.Duration
 }
 
-// A waiter's entry is a lease, kept by polls. For so long at most a waiter that has died unnoticed
-// keeps others from the lock. A lock is granted to a waiter for as long, and the new holder renews it
-// to the full lease. A third of the entry's lease passes between two polls.
+// An entry in the line has a lease, which polls extend. It bounds the time for which a waiter that died unnoticed delays
+// others. A grant has the same lease, and the new holder extends it to the full lease. A third of the entry's lease passes
+// between two polls.
 const (
 	entryLeaseMax = 5 * time.Second
 	entryLeaseMin = MinTTL
 	pollsInLease  = 3
 )
 
-// EntryLease is how long the entry of a waiter lives without a poll. It is never longer than the TTL: so long the
-// owner lets others wait if its process dies, and a place must not cost them more.
+// EntryLease is how long an entry lives without a poll. It is at most the TTL, so an entry of a process that dies delays
+// others no longer than its lock would.
 func (s *Terms) EntryLease() time.Duration {
 	return max(entryLeaseMin, min(2*min(s.SafetyPoll, entryLeaseMax), entryLeaseMax, s.TTL)).Truncate(time.Millisecond)
 }
 
-// EntryPoll is the longest sleep of a waiter that has to keep an entry, or that one keeps out.
+// EntryPoll is the longest sleep of a waiter that has to keep an entry alive, or that waits because of an entry.
 func (s *Terms) EntryPoll() time.Duration {
 	return min(s.SafetyPoll, s.EntryLease()/pollsInLease)
 }

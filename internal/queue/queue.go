@@ -281,7 +281,7 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	q := t.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// mutant: handoff-to-nobody
+	// mutant: handoff-to-gone-waiter
 	if to.state != Reserved {
 		return false
 	}

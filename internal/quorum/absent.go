@@ -8,13 +8,13 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// learnAbsence records whether the command that should create t's name on n was executed. No other command
+// recordAbsence records whether the command that should create t's name on n was executed. No other command
 // creates a name. So if it was certainly not executed, the name is not on n, and never will be:
 // there is nothing to undo there, now or later.
 //
-// This is recorded when the command is settled, which may be after the hold has begun. So whoever reads
-// t.Absent for n has to be behind the command in the queue of the name.
-func learnAbsence(t *keys.Set, n *node, out redisexec.Outcome) {
+// This is recorded when the command is settled, which may be after the hold has begun. So code that reads t.Absent for n
+// has to be behind the command in the queue of the name.
+func recordAbsence(t *keys.Set, n *node, out redisexec.Outcome) {
 	if out.Err != nil && !out.Ambiguous {
 		t.Absent.Add(n.at)
 	}
@@ -22,8 +22,8 @@ func learnAbsence(t *keys.Set, n *node, out redisexec.Outcome) {
 
 // The commands that create names, and record on which nodes these are absent.
 
-// Acquire is a vote on who gets the keys. The set of absent nodes is part of the grant, because the hold
-// needs it for as long as it has the name; slow nodes are still added to it later.
+// Acquire is a vote on the owner of the keys. The set of absent nodes is part of the grant, because the hold needs it for
+// as long as it has the name. Slow nodes are added later.
 func (q *Quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	t = t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.elect(ctx, e, t, field, s)
@@ -31,8 +31,8 @@ func (q *Quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return g, out
 }
 
-// Handoff passes the keys on if a majority does. The new name has its own set of absent nodes: a node
-// that the hand-over did not reach has the old name, and not the new one.
+// Handoff passes the keys on if a majority does so. The new name has its own set of absent nodes: a node that the
+// hand-over did not reach has only the old name.
 func (q *Quorum) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	heir := t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.bequeath(ctx, e, t, heir, from, to, s)

@@ -20,12 +20,12 @@ import (
 // out.
 func cast(attended bool, votes string) *ballot[bool] {
 	b := &ballot[bool]{
-		question: question[bool]{yes: saysYes, attended: attended},
+		question: question[bool]{yes: votesYes, attended: attended},
 		majority: len(votes)/2 + 1,
 		box:      make(chan indexed[bool], len(votes)),
 		report: func(f Failure) error {
 			err := error(nil)
-			for _, s := range f.Said {
+			for _, s := range f.Errors {
 				err = errors.Join(err, s.Err)
 			}
 			return err
@@ -150,7 +150,7 @@ func TestBallot_FailureReportsEachNodeThatFailed(t *testing.T) {
 		return io.EOF
 	}
 	require.Equal(t, io.EOF, b.failure(nil))
-	require.Equal(t, Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []Said{
+	require.Equal(t, Failure{Nodes: 5, Needed: 3, Agreed: 1, Errors: []NodeError{
 		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: lockerr.ErrInvalidName},
 	}}, f)
 }

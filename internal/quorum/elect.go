@@ -13,19 +13,19 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// errTaken is the no of a node to an owner that wants a lock.
+// errTaken is the error of a node that refuses a lock.
 var errTaken = errors.New("held by another owner")
 
-// elect is a vote on who gets the keys. Without a majority it releases at once what it got. It does so
-// without messages: there never was a hold, so no waiter has seen one. If a release fails, some nodes may still have the
-// name. Then the outcome is ambiguous, and the caller undoes it.
+// elect is a vote on the owner of the keys. Without a majority it releases at once what it got, and publishes no message:
+// there was no hold, so no waiter waits for its end. If a release fails, some nodes may still have the name. Then the
+// outcome is ambiguous, and the caller undoes it.
 func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
 			g, out := n.plain.Acquire(q.env.Background, e, t, field, s)
-			learnAbsence(t, n, out)
+			recordAbsence(t, n, out)
 			return g, out
 		},
 		yes: getsIt, no: errTaken, attended: true,
@@ -41,7 +41,7 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	switch result {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.Fencing)
-		// Without its token the lock is useless, but most nodes have the name: it is to be undone.
+		// Without its token the lock is useless, but most nodes have the name, which has to be undone.
 		out.Ambiguous = out.Ambiguous || out.Err != nil
 		out.Unobserved = out.Err == nil && b.doubtful() < q.majority()
 		return g, out
@@ -56,8 +56,8 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	clean := q.takeBack(ctx, b, e, t, field)
 	out := b.outcome(ctx)
 	out.Ambiguous = out.Ambiguous || !clean
-	// These nodes may have, or have had, the name. If they are no majority, a waiter that they refused did
-	// not see this owner as the holder: its vote was split, and it waits for no message.
+	// These nodes may have, or have had, the name. If they are no majority, a waiter that they refused did not record this
+	// owner as the holder: its vote was split, and it waits for no message.
 	out.Unobserved = b.number(func(v vote[protocol.Grant]) bool { return !v.cast || v.out.Ambiguous || b.inFavour(v) }) < q.majority()
 	if out.Err != nil {
 		return protocol.Grant{}, out
@@ -67,10 +67,10 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 
 func getsIt(v vote[protocol.Grant]) bool { return v.answer.Held }
 
-// rest is how long to wait for the other nodes when most have answered, and no owner has won: as long as
-// they usually take. That may be long if few nodes are slow. Then several owners want the fast ones, and each
-// keeps what it got from the others for as long as it waits. So half of the tries, by chance, give up
-// sooner: one of the owners can win then.
+// rest returns how long to wait for the other nodes when most have answered and no owner has won: as long as their
+// answers usually take. That may be long if a few nodes are slow. Meanwhile several owners compete for the fast nodes, and
+// each keeps the nodes that it got while it waits. So half of the tries, at random, give up sooner, and another owner can
+// win.
 func (q *Quorum) rest(b *ballot[protocol.Grant]) time.Duration {
 	if clock.N[int64](2) == 0 {
 		return q.grace(b.sent)
@@ -78,9 +78,9 @@ func (q *Quorum) rest(b *ballot[protocol.Grant]) time.Duration {
 	return b.usual(q.env.Now, q.env.Patience)
 }
 
-// takeBack releases the nodes that have granted, and reports whether each has answered, and has nothing left
-// to execute. It waits for one copy, behind the commands of the name, or for ctx. If that was too short, it
-// is false: the caller has the name undone. A release that is under way is executed all the same.
+// takeBack releases the nodes that have granted, and reports whether each has answered every copy. It waits for one copy
+// of the release, which follows the other commands of the name, or for the end of ctx. If it returns false, the caller
+// undoes the name. A release in flight is still executed.
 func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
 	var nodes []*node
 	for i, v := range b.votes {
@@ -94,19 +94,19 @@ func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			return n.plain.ReleaseQuietly(q.env.Background, e, t, field)
 		},
-		yes: saysYes,
+		yes: votesYes,
 	})
 	defer back.close()
 	back.linger(ctx, 2*q.env.Patience, back.complete)
 	return back.number(vote[bool].clean) == len(nodes)
 }
 
-// refusal is the answer after a lost or split vote. It names the owner with the most nodes, and returns
-// when enough leases end for a majority to be free.
+// refusal returns the answer after a lost or split vote. It contains the owner with the most nodes, and the time until
+// enough leases have ended for a majority to be free.
 //
-// A vote is split if no owner has a majority, or if nodes refuse for different keys. Then the waiter must not
-// rely on a message. If no owner got the lock, there may be none. If the keys differ, the messages of
-// both may be on their way already.
+// A vote is split if no owner has a majority, or if nodes refuse different keys. Then the waiter must not rely on a
+// message: if no owner got the lock, there may be none, and if the keys differ, the messages of both may have been sent
+// already.
 func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	type hindrance struct {
 		holder string
@@ -116,7 +116,7 @@ func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	var frees []time.Duration // when each node is free
 	has := make(map[hindrance]int)
 	for _, v := range b.votes {
-		free := time.Duration(math.MaxInt64) // of a node that failed, or a lock without expiry: it is not counted on
+		free := time.Duration(math.MaxInt64) // never: the node failed, or the lock has no expiry
 		switch {
 		case b.inFavour(v):
 			free = 0
@@ -142,12 +142,12 @@ func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 // fence completes a majority's agreement with the token, if one is wanted.
 //
 // Each node has created a token, by its own counter and clock. The token of the lock is the highest of them. It counts
-// when a majority has it in the counter, and has stored it there while it had the lock for this owner. An owner that
-// gets the lock later gets a node of that majority, on which the lock was released since. Its token is at least the one
-// that this node creates then, and that one is higher.
+// when a majority of the nodes have stored it in their counters while this owner had the lock there. An owner that gets
+// the lock later gets at least one node of that majority, and that node creates a higher token then. The token of the
+// later owner is at least that one.
 //
-// This takes one more round trip, for which it waits no longer than ctx. After a failure most nodes have
-// done what they agreed on, without the token: Acquire and Handoff return an ambiguous outcome, so that it is undone.
+// This takes one more round trip, bounded by ctx. After a failure most nodes have done what they agreed on, without the
+// token. So Acquire and Handoff return an ambiguous outcome, and their caller undoes it.
 func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := protocol.Grant{Held: true}
@@ -170,7 +170,7 @@ func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 			// mutant: quorum-token-not-raised
 			return n.plain.Raise(q.env.Background, e, t, field, s, g.Token)
 		},
-		yes: saysYes,
+		yes: votesYes,
 	})
 	defer r.close()
 	switch r.count(ctx) {

@@ -10,33 +10,32 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// One server has one vote. Two addresses may lead to the same server: a name and a number, a proxy, two names of one
-// Sentinel, a copied line of a configuration. With two votes it would outvote others, and its failure would cost two
-// votes.
+// One server has one vote. Two addresses may lead to the same server: a host name and its IP address, a proxy, two names
+// of one Sentinel, a line of the configuration that was copied. With two votes the server would outvote others, and its
+// failure would cost two votes.
 //
-//	stranger  No answer of the node counts. After an answer it is asked for the run id of its server.
-//	met       The server differs from those that were met, or does not report its run id. Its answers count.
-//	twin      The server is one of those. Its answers do not count, and no lock is acquired on the quorum. It is asked
-//	          again after its next answer.
+//	unmet  The answers of the node do not count. After an answer it is asked for the run id of its server.
+//	met    The server is not the server of another met node, or does not report its run id. The answers count.
+//	twin   The server is the server of another met node. The answers do not count, and no lock is acquired on the
+//	       quorum. The node is asked again after its next answer.
 //
-//	stranger, twin --meet--> met, or twin
-//	met --it does not answer when another node is met--> stranger
+//	unmet, twin --meet--> met, or twin
+//	met --it does not answer when another node is met--> unmet
 //
-// So a node is asked once in the life of a client, unless another node is met much later: a server gets another run id
-// when it is started, and after a failover an address may lead to another server. The current servers of the
-// nodes count.
+// So a node is asked once in the life of a client. If another node is met much later, it is asked again, because a server
+// gets another run id when it is started, and after a failover an address may lead to another server.
 
 // server is the server of a node.
 type server struct {
 	met  atomic.Bool
 	twin atomic.Pointer[twins] // the other node, if this one is its twin; else nil
 
-	// meeting has room for the one call that asks. The others wait for that one.
+	// meeting has room for the one call that asks. Other calls wait until it is empty.
 	meeting chan struct{}
 
-	// What follows is guarded by the census.
-	id   string        // the last run id; "" if the server does not report it
-	said clock.Instant // from before it was asked for the run id
+	// The census guards the fields below.
+	id      string        // the last run id; "" if the server does not report it
+	askedAt clock.Instant // before it was asked for the run id
 }
 
 func newServer() server { return server{meeting: make(chan struct{}, 1)} }
@@ -45,11 +44,11 @@ func newServer() server { return server{meeting: make(chan struct{}, 1)} }
 type census struct {
 	mu sync.Mutex
 
-	// begun: a lock was acquired or refused, after a wait for nodes that are not met.
+	// begun: a lock was acquired or refused, after a wait for nodes that were not met.
 	begun atomic.Bool
 }
 
-// twins is the error that a server has two votes.
+// twins is the error of a server with two votes.
 type twins struct{ one, other, id string }
 
 func (e *twins) Error() string {
@@ -59,8 +58,8 @@ func (e *twins) Error() string {
 
 func (*twins) Unwrap() error { return lockerr.ErrInvalidOption }
 
-// meet returns nil if the answers of n count, which has just answered a question about the lock at key. It blocks for
-// the patience with one command at most, if n is not met.
+// meet returns nil if the answers of n count. n has just answered a question about the lock at key. If n is not met, meet
+// blocks for the patience of one command at most.
 func (q *Quorum) meet(n *node, key string) error {
 	if n.met.Load() || len(q.nodes) == 1 {
 		return nil
@@ -70,7 +69,7 @@ func (q *Quorum) meet(n *node, key string) error {
 	if n.met.Load() { // another call has asked meanwhile
 		return nil
 	}
-	// Run ids that the others reported at about the same time are recent enough.
+	// Run ids that other nodes reported at about the same time are recent enough.
 	var asked sync.WaitGroup
 	for _, other := range q.outdated(n) {
 		asked.Go(func() {
@@ -87,20 +86,20 @@ func (q *Quorum) meet(n *node, key string) error {
 	return q.compare(n)
 }
 
-// outdated returns the nodes that were met, but long before n.
+// outdated returns the nodes that were met long before n.
 func (q *Quorum) outdated(n *node) (others []*node) {
 	q.census.mu.Lock()
 	defer q.census.mu.Unlock()
 	now := q.env.Now()
 	for _, other := range q.nodes {
-		if other != n && other.met.Load() && now.Since(other.said) > q.env.Patience {
+		if other != n && other.met.Load() && now.Since(other.askedAt) > q.env.Patience {
 			others = append(others, other)
 		}
 	}
 	return others
 }
 
-// ask asks n which server it is.
+// ask asks n for the run id of its server.
 func (q *Quorum) ask(n *node, key string) error {
 	id, out := n.plain.Server(q.env.Background, redisexec.CallOptions{Attempts: 1}, key)
 	if out.Err != nil {
@@ -108,11 +107,12 @@ func (q *Quorum) ask(n *node, key string) error {
 	}
 	q.census.mu.Lock()
 	defer q.census.mu.Unlock()
-	n.id, n.said = id, out.Sent
+	n.id, n.askedAt = id, out.Sent
 	return nil
 }
 
-// compare marks n as met, unless its server is that of another node. If two come at the same time, one is met.
+// compare marks n as met, unless another met node has the same server. If two such nodes come at the same time, one of
+// them is met.
 func (q *Quorum) compare(n *node) error {
 	q.census.mu.Lock()
 	defer q.census.mu.Unlock()
@@ -128,7 +128,7 @@ func (q *Quorum) compare(n *node) error {
 	return nil
 }
 
-// twins returns the error of a quorum in which a server has two votes; nil: none was found.
+// twins returns the error of a server with two votes, or nil.
 func (q *Quorum) twins() error {
 	for _, n := range q.nodes {
 		if both := n.twin.Load(); both != nil {
@@ -138,8 +138,8 @@ func (q *Quorum) twins() error {
 	return nil
 }
 
-// suspects reports whether a lock has to wait a moment also for nodes that its majority does not need. It has to at the
-// first acquisition, when no node was compared yet, and while there are twins, because they may have been separated.
+// suspects reports whether an acquisition has to wait a moment for nodes that its majority does not need. It has to wait
+// at the first acquisition, before any comparison, and while there are twins, because they may have been separated.
 func (q *Quorum) suspects() bool {
 	return !q.census.begun.Load() && !q.census.begun.Swap(true) || q.twins() != nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// State is the state by majority. If the answers do not agree, it waits for the other nodes while they may decide
-// whether there is a holder, for LossWindow at most. After that it names the holder that may
-// have a majority with the nodes that do not answer: to report the lock as free would be worse.
+// State is the state by majority. If the answers do not agree, and the other nodes can decide whether there is a holder,
+// it waits for them, for LossWindow at most. After that it returns the holder that may have a majority together with the
+// nodes that do not answer, because to report the lock as free would be worse.
 func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, t, e, question[protocol.KeyState]{
 		ask: func(n *node, e redisexec.CallOptions) (protocol.KeyState, redisexec.Outcome) {
@@ -39,12 +39,12 @@ func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	return state, out
 }
 
-// agreedState is the state that most votes agree on. It is certain if the nodes that have not answered cannot
-// change it: neither the holder, nor its hold count.
+// agreedState returns the state that most votes agree on. It is certain if the nodes that have not answered cannot change
+// the holder or its hold count.
 func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.KeyState, certain bool) {
 	free := protocol.KeyState{TTL: -2 * time.Millisecond}
 	silent := 0
-	by := make(map[string][]protocol.KeyState) // the states that name the same holder
+	by := make(map[string][]protocol.KeyState) // the states with the same holder
 	for _, v := range votes {
 		if !v.answered() {
 			silent++
@@ -56,7 +56,7 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 			by[holder] = append(by[holder], v.answer)
 		}
 	}
-	var most []protocol.KeyState // of the holder that most name
+	var most []protocol.KeyState // the largest group
 	for _, holder := range slices.Sorted(maps.Keys(by)) {
 		if len(by[holder]) > len(most) {
 			most = by[holder]
@@ -68,8 +68,7 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	if len(most) == 0 {
 		return free, false
 	}
-	// It holds the lock for as long as a majority has its field: until the majority-th longest of its leases
-	// ends.
+	// It holds the lock while a majority has its field: until the majority-th longest of its leases ends.
 	slices.SortFunc(most, func(a, b protocol.KeyState) int { return cmp.Compare(endless(b.TTL), endless(a.TTL)) })
 	state = most[min(majority, len(most))-1]
 	state.Token = free.Token
@@ -78,9 +77,8 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	return state, agreed >= majority || silent == 0 && len(most) >= majority
 }
 
-// agreedCounts are the hold counts that most of states have, and the number of those states. In a tie, these counts
-// win. A single node may be wrong: a slow one has the counts of a moment ago, although its lease may be
-// the longest.
+// agreedCounts returns the hold counts that most states have, and the number of these states. In a tie, the counts these
+// win. A single node may be wrong: a slow node has the counts of a moment ago, even if its lease is the longest.
 func agreedCounts(these []int, states []protocol.KeyState) (counts []int, agreed int) {
 	naming := func(counts []int) (n int) {
 		for _, s := range states {
@@ -99,8 +97,7 @@ func agreedCounts(these []int, states []protocol.KeyState) (counts []int, agreed
 	return counts, agreed
 }
 
-// endless is a PTTL by which leases can be put in order: a negative one, of a key without expiry, lasts
-// longest.
+// endless returns a PTTL for comparison: a negative one, of a key without expiry, is the longest.
 func endless(ttl time.Duration) time.Duration {
 	if ttl < 0 {
 		return math.MaxInt64

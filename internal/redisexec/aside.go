@@ -8,8 +8,8 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx: then the answer is
-// pending. f goes on in its goroutine until go-redis returns, which ctx need not end at once.
+// outside runs f, which uses Redis without an engine, and waits for its answer, or for the end of ctx: then the answer is
+// pending. f continues in its goroutine until go-redis returns, which the end of ctx need not cause at once.
 func (x *Executor) outside(ctx context.Context, f func() answer) answer {
 	// With room, so that f can end when its caller has gone.
 	answered := make(chan answer, 1)
@@ -19,8 +19,8 @@ func (x *Executor) outside(ctx context.Context, f func() answer) answer {
 	return receive(ctx, answered)
 }
 
-// receive waits for an answer, or for ctx: then it is pending. An answer may have come at the same moment. To take
-// it for none is a doubt too many, which is safe.
+// receive waits for an answer, or for the end of ctx: then the answer is pending. An answer may arrive at the same moment. To
+// ignore it is safe: the outcome counts as unknown.
 func receive(ctx context.Context, answered <-chan answer) answer {
 	select {
 	case a := <-answered:

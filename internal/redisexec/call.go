@@ -28,9 +28,9 @@ type CallOptions struct {
 	// Batchable: the command is a renewal that may be sent together with others.
 	Batchable bool
 
-	// RequiredKeys is how many of the keys, from the first on, the script cannot do without; 0: all of them. Redis
-	// refuses a command if only some of its keys are on the node while a slot moves, or if the user may not touch
-	// one of them. Then the call goes on without the others.
+	// RequiredKeys is how many of the keys, from the first on, the script needs; 0: all of them. Redis refuses a command
+	// if only some of its keys are on the node while a slot moves, or if the user may not use one of them. Then the call
+	// continues without the keys that it does not need.
 	RequiredKeys int
 	// Undoes: the name that is released may have more than the lock. Then the call waits for the end of a move of the
 	// slot: a key that was left out would keep what the name has there.
@@ -97,7 +97,7 @@ type call struct {
 	room  [10]any // for the words of most
 	asked atomic.Bool
 
-	// What it is submitted with, see crowd, and then what has come of that.
+	// The parameters of its submission (see crowd), and then the result.
 	ctx       context.Context
 	submitted bool
 	queued    queued
@@ -144,7 +144,7 @@ func keysOf(cmd *call) []any {
 	return args[3 : 3+args[2].(int)]
 }
 
-// newCopy returns a fresh command with the words of one that go-redis has had.
+// newCopy returns a new command with the words of one that go-redis has used.
 func newCopy(ctx context.Context, cmd *call) *call {
 	again := &call{Cmd: *redis.NewCmd(ctx, cmd.Cmd.Args()...)}
 	again.SetFirstKeyPos(3)

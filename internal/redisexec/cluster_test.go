@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// The server tells the address without brackets.
+// The server reports the address without brackets.
 func TestReplicas_ScriptFollowsItsSlotOverIPv6(t *testing.T) {
 	t.Parallel()
 	const ip = "::1"

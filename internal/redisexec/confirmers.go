@@ -6,9 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// confirmers are connections of our own to one Redis process, for scripts that replicas confirm.
-// Each script needs a connection to itself for as long as its WAIT takes. Those of the application's pool may all be
-// in use, for as long as the application likes, and a renewal cannot wait for that.
+// confirmers are connections of the library to one Redis process, for scripts that replicas confirm. Each script needs a
+// connection of its own while its WAIT runs. All connections of the application's pool may be in use for a long time, and a
+// renewal cannot wait for them.
 //
 // They do not follow a failover, as the application's pool does. So if something goes
 // wrong on one of them, or too few replicas confirm, new ones are made for later scripts. The old
@@ -24,8 +24,8 @@ type confirmers struct {
 // minConfirmers is how many there may be at a time, at least, by the size of the application's pool.
 const minConfirmers = 8
 
-// mostConfirmers is how many scripts may wait for the replicas of node at a time: half as many as
-// the application has connections, so that it does not double what Redis has to bear.
+// mostConfirmers is how many scripts may wait for the replicas of node at a time: half the number of the application's
+// connections, so that the number of connections does not double.
 func mostConfirmers(node *redis.Client) int {
 	return max(minConfirmers, node.Options().PoolSize/2)
 }
@@ -50,7 +50,7 @@ func (c *confirmers) send(ctx context.Context, r Replicas, cmd *call, ahead []*c
 		return nil
 	})
 	value, err := cmd.Val(), errorOf(cmd, err)
-	if err != nil && value == nil { // where it is refused, WAIT may be content all the same
+	if err != nil && value == nil { // if the script is refused, its WAIT may still succeed
 		return answerTo(cmd, err)
 	}
 	// A value and an error: the script was answered, and then the connection failed.
@@ -63,7 +63,7 @@ func (c *confirmers) send(ctx context.Context, r Replicas, cmd *call, ahead []*c
 
 // suspect reports whether an answer may have come from the wrong server, or from none.
 func suspect(a answer) bool {
-	return a.unconfirmed != nil || a.err != nil && (telling(a.err) != tellsAll || redis.IsReadOnlyError(a.err))
+	return a.unconfirmed != nil || a.err != nil && (informativeness(a.err) != explainsAll || redis.IsReadOnlyError(a.err))
 }
 
 // confirmersOf returns the confirmers of an engine, for one more user; nil if the engine was closed.

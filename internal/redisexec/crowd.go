@@ -6,23 +6,22 @@ import (
 	"sync"
 )
 
-// crowd has the callers of a pipeline submit for each other when they are many. go-redis writes as soon as
-// it finds a command, which is a system call for one or two of them. But answers come many at a time, and
-// the callers that they wake run one after the other: so each lets the others go first, and the first to
-// run again submits what all have brought.
+// crowd makes many callers of a pipeline submit commands for each other. go-redis writes as soon as it finds a command, so one
+// system call would write only one or two commands. But many answers arrive together, and the callers that they wake run one
+// after the other. So each caller yields, and the first one to run again submits the commands of all.
 //
-// No one waits for another: each caller runs again after its yield, and finds its command submitted, or submits
-// all. So no command is left behind by a caller that has gone. The order is that in which they were brought.
+// No caller waits for another: after its yield it finds its command submitted, or submits all. So the command of a caller that
+// has gone is not left behind. The commands keep the order in which they were added.
 type crowd struct {
 	mu      sync.Mutex
 	brought []*call // that are not submitted yet
 }
 
-// fewest is how many callers have to wait for answers, or be about to, to be a crowd. Most is how many may,
-// so that no one waits for room in the pipeline on behalf of others.
+// fewest is the least number of callers that wait for answers, or are about to, for which they submit together. Most is the
+// largest, so that no caller waits for room in the pipeline on behalf of others.
 const fewest, most = 8, window / 2
 
-// submit has cmd submitted to p with what others bring at the same time.
+// submit submits cmd to p, together with the commands of other callers at the same time.
 func (c *crowd) submit(ctx context.Context, p *pipeline, cmd *call) queued {
 	cmd.ctx = ctx
 	c.mu.Lock()
@@ -37,7 +36,7 @@ func (c *crowd) submit(ctx context.Context, p *pipeline, cmd *call) queued {
 	return cmd.queued
 }
 
-// submitAll submits what has been brought, first come first. mu is held.
+// submitAll submits the added commands in their order. mu is held.
 func (c *crowd) submitAll(p *pipeline) {
 	all := c.brought
 	c.brought = all[:0]

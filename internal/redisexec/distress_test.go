@@ -64,10 +64,10 @@ func TestVerdict_FullServerIsWorthAnotherTry(t *testing.T) {
 			conn, err := net.Dial("tcp", server.Addr)
 			require.NoError(t, err)
 			defer func() { _ = conn.Close() }()
-			said, err := io.ReadAll(conn)
+			reply, err := io.ReadAll(conn)
 			require.NoError(t, err)
-			require.Contains(t, string(said), "-ERR max number of clients")
-			require.Equal(t, transient, judgeReply(strings.TrimSpace(string(said[1:]))), "%s", said)
+			require.Contains(t, string(reply), "-ERR max number of clients")
+			require.Equal(t, transient, judgeReply(strings.TrimSpace(string(reply[1:]))), "%s", reply)
 
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr, DialerRetries: 1})
 			t.Cleanup(func() { _ = rdb.Close() })
@@ -104,10 +104,10 @@ func requireRefused(t *testing.T, d *redistest.Distress, p *redistest.Patient) {
 	}
 	require.NoError(t, p.Rdb.Ping(t.Context()).Err()) // from here on it is connected
 	d.Strike(p)
-	redistest.Eventually(t, d.Says, func() bool { // what was connected may fail otherwise, once
+	redistest.Eventually(t, d.Contains, func() bool { // what was connected may fail otherwise, once
 		_, out := x.Run(t.Context(), once, touching, keys)
 		require.Error(t, out.Err)
-		if !regexp.MustCompile(d.Says).MatchString(out.Err.Error()) {
+		if !regexp.MustCompile(d.Contains).MatchString(out.Err.Error()) {
 			return false
 		}
 		requireJudged(t, d.Means, out)
@@ -138,7 +138,7 @@ func TestVerdict_RefusalByAClusterNodeDependsOnWhetherItPasses(t *testing.T) {
 				keys[i] = name
 			}
 			_, out := executorOn(t, rdb).Run(t.Context(), once, touching, keys)
-			require.ErrorContains(t, out.Err, m.Says)
+			require.ErrorContains(t, out.Err, m.Contains)
 			requireJudged(t, m.Means, out)
 			m.After(p)
 			for _, name := range names {

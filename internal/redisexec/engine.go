@@ -17,7 +17,7 @@ import (
 
 // How a copy of a command is sent. The first row that fits counts:
 //
-//	a script that replicas are to confirm            one of the confirmers (replicas.go)
+//	a script that replicas have to confirm           one of the confirmers (replicas.go)
 //	the node is not known                            the application's client, which routes it
 //	the first copy, alone, not a renewal             the quick connection, if there is one (quick.go)
 //	after NOSCRIPT                                   as the copy that was answered so
@@ -28,18 +28,17 @@ import (
 //
 // A lane has a pipeline, or, unpipelined, sends each command on a connection of the application's pool.
 //
-// An engine is open, until its node has left or is closed, or the executor is: then it is dropped, which is for good.
-// Callers, and goroutines of the executor, do that under the mutex of the executor.
+// An engine is open until its node has left the Cluster, or the node or the executor is closed. Then it is dropped for good,
+// by callers or goroutines of the executor, under the mutex of the executor.
 //
 // Invariants:
-//   - A node has one engine at most in the map, and nothing leads back to one that was dropped.
-//   - Commands of one pipeline are sent in the order in which they were submitted. By other ways they have no
-//     order (see late).
+//   - A node has at most one engine in the map, and a dropped engine is not used again.
+//   - Commands of one pipeline are sent in the order of their submission. Other routes have no order (see late).
 //
-// What can come late: a command that has got the engine just before it was dropped, or its lane just before that
-// was closed. It is sent another way, at once (Executor.dispatch) or as the next copy (engine.on).
+// What can come late: a command whose caller got the engine just before it was dropped, or the lane just before it was closed.
+// It is sent by another route, at once (Executor.dispatch) or as the next copy (engine.on).
 
-// engine is how commands get to one Redis process.
+// engine has the routes for commands to one Redis process.
 type engine struct {
 	exec *Executor
 	// node is the application's client of it.
@@ -125,8 +124,8 @@ func (g *engine) on(w way, c try, cmd *call) (a answer) {
 	return a
 }
 
-// settled records on l how a command has ended that was sent at began, or that it was not answered in its time. One
-// that was given up before that, because a context ended, does not make l suspect: what undoes it has to come behind it.
+// settled records on l how a command ended that was sent at began, or that it was not answered in time. A command that was
+// given up earlier, because a context ended, does not make l suspect, because the undo has to follow it on the same lane.
 func (g *engine) settled(c try, l *lane, answers uint64, began time.Time, a answer) answer {
 	switch {
 	case a.pending != nil:
@@ -151,9 +150,8 @@ func (g *engine) settled(c try, l *lane, answers uint64, began time.Time, a answ
 	return a
 }
 
-// submit sends cmd through the pipeline of l. One on which other commands are answered will come to cmd: it is waited
-// for as long as that is so. When many holds are renewed at once on a slow machine, a second copy of each would make
-// that slower still.
+// submit sends cmd through the pipeline of l. While other commands are answered on it, the wait for cmd continues. When many
+// holds are renewed at once on a slow machine, a second copy of each renewal would make it slower still.
 func (g *engine) submit(c try, l *lane, cmd *call) answer {
 	began := time.Now()
 	queued := l.pipe.submit(c.ctx, cmd, g.underWay.Load())
@@ -174,8 +172,8 @@ func (g *engine) submit(c try, l *lane, cmd *call) answer {
 	}
 }
 
-// errorOf is the error of cmd, which was sent with others, whose first error is err: not
-// everything that keeps all of them from being sent is told to each.
+// errorOf returns the error of cmd, which was sent together with others. err is their first error, because go-redis does not
+// return every failure to send to each of the commands.
 func errorOf(cmd *call, err error) error {
 	if cmd.Val() == nil && cmd.Err() == nil {
 		return err
@@ -183,7 +181,7 @@ func errorOf(cmd *call, err error) error {
 	return cmd.Err()
 }
 
-// answerTo is the answer to cmd, which has ended with err.
+// answerTo returns the answer to cmd, which ended with err.
 func answerTo(cmd *call, err error) answer {
 	if err == nil {
 		return answer{value: cmd.Val()}
@@ -255,8 +253,8 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 	return e
 }
 
-// dropDeparted ends the engines of nodes that have left the Cluster, in the background: no
-// command goes to them from which it would show. mu is held.
+// dropDeparted ends the engines of nodes that have left the Cluster, in the background, because no command would show that
+// they have left. mu is held.
 func (x *Executor) dropDeparted() {
 	cluster, ok := x.rdb.(*redis.ClusterClient)
 	if !ok || len(x.engines) == 1 {

@@ -61,7 +61,7 @@ func TestEngine_UsesThePipelineWhileThePoolCannotDial(t *testing.T) {
 	redistest.Eventually(t, "the pool", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 }
 
-// go-redis does not tell the commands of a pipeline what their new connection was refused with.
+// go-redis does not return the refusal of a new connection to the commands of its pipeline.
 func TestEngine_ServerThatAdmitsNobodyAnswersNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)

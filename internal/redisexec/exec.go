@@ -24,47 +24,46 @@ import (
 //	   +--a pause-- no answer in time, or refused for now
 //	any --ctx ends--> given up, at once
 //
-// The goroutine of the caller moves it, and no other. A copy has a life of its own: once go-redis has it, no one
-// can take it back. What a copy begins, a connection being opened among it, goes on when the next copy is sent. So
-// a Redis that is slow to answer, or a long way off, is waited for, while a connection that is dead is left.
+// Only the goroutine of the caller changes the state. A copy is independent of it: when go-redis has a copy, it cannot be
+// cancelled. The work of a copy, such as opening a connection, continues when the next copy is sent. So the call waits for a
+// Redis that is slow or far away, and leaves a dead connection.
 //
-// Each copy is waited for twice as long as the one before, up to half of the time that ctx has left. If a lane
-// (lane.go) was slow to answer the command before, that time is longer from the first copy on.
+// The wait for each copy is twice as long as for the previous one, up to half of the remaining time of ctx. If a lane
+// (lane.go) was slow to answer its last command, all waits are longer.
 //
 // Invariants:
-//   - A copy is executed once at most, because go-redis does not resend. But that may be at any time: after the
-//     call has ended, and after commands that were sent later.
-//   - A copy is sent only when the one before was refused, or waited for in vain.
-//   - Ambiguous is never taken back: the answer to one copy says nothing of the others.
-//   - Sent is from before the copy was sent that was answered. So a lease that counts from it ends too early
-//     rather than too late.
-//   - A copy that was given up is not touched again: go-redis may still read its words.
+//   - A copy is executed once at most, because go-redis does not resend. It may be executed at any time, even after the call
+//     has ended, and after commands that were sent later.
+//   - A copy is sent only when the previous one was refused, or not answered in time.
+//   - Ambiguous stays set: the answer to one copy does not cover the others.
+//   - Sent is a time before the answered copy was sent. So a lease that counts from it ends too early rather than too late.
+//   - A copy that was given up is not changed, because go-redis may still read its words.
 //
-// What can come late: the execution of a copy of a call that has ended. Its answer is thrown away.
+// What can come late: the execution of a copy of a call that has ended. Its answer is discarded.
 
-// PatienceFor is how long the first copy of a command is waited for: about a second, or less if
-// several copies are to fit into a shorter lease, but never less than a slow link needs.
+// PatienceFor returns the wait for the first copy of a command: about a second, or less if several copies have to fit into a
+// shorter lease, but never less than a slow link needs.
 func PatienceFor(ttl time.Duration) time.Duration {
 	return min(time.Second, max(MinCopyPatience, ttl/4))
 }
 
-// longestFor is how long any copy is waited for: an answer that comes when most of the lease is over is of no use.
+// longestFor returns the longest wait for any copy, because an answer is useless when most of the lease is over.
 func longestFor(ttl time.Duration) time.Duration {
 	return min(mostPatience, max(MinCopyPatience, ttl/2))
 }
 
-// mostPatience bounds that where leases are long: a copy that has got no answer for so long will get none. go-redis
-// waits for a connection that is stuck in the Close of the application's client, too.
+// mostPatience bounds this wait for long leases: a copy without an answer for so long will get none. The Close of the
+// application's client also waits for a connection that hangs.
 const mostPatience = 12 * time.Second
 
-// MinPatience is the least time a command is waited for, however close the end of a lease is.
+// MinPatience is the least wait for a command, however soon a lease ends.
 const MinPatience = 10 * time.Millisecond
 
 // MinCopyPatience is what a slow link needs.
 const MinCopyPatience = 50 * time.Millisecond
 
-// Executor runs scripts on one Redis deployment, and knows of each call whether every
-// copy of it was answered: all that is safe under lost replies rests on that.
+// Executor runs scripts on one Redis deployment, and reports for each call whether every copy was answered. All safety under
+// lost replies depends on that.
 //
 // Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
 // for each master; one that comes alone goes on a quick connection. go-redis' resending is off for every command; the executor
@@ -73,17 +72,16 @@ const MinCopyPatience = 50 * time.Millisecond
 type Executor struct {
 	// Now is the clock that it times its copies by.
 	Now clock.Clock
-	// Patience is how long the first copy of a command is waited for.
+	// Patience is the wait for the first copy of a command.
 	Patience time.Duration
-	// Unpipelined has each command go by itself, on a connection of the application's pool. It is
-	// set before the first.
+	// Unpipelined: each command is sent alone, on a connection of the application's pool. It is set before the first call.
 	Unpipelined bool
 
 	rdb    redis.UniversalClient
 	limits Limits
 	most   time.Duration // see longest
 
-	// anywhere is what is known of the server of commands that have no engine.
+	// anywhere is the server of commands without an engine.
 	anywhere *server
 
 	mu      sync.Mutex
@@ -91,16 +89,14 @@ type Executor struct {
 	engines map[*redis.Client]*engine
 	latest  atomic.Pointer[engine] // that was asked for, if it is in the map: most executors have one
 
-	// mapped says that a Cluster client has loaded its slot map, so that asking it for a
-	// key's master does not block.
+	// mapped: a Cluster client has loaded its slot map, so a request for a key's master does not block.
 	mapped atomic.Bool
 
-	// life is the context of what no caller waits for. It ends with Close.
+	// life is the context of work for which no caller waits. It ends with Close.
 	life context.Context
 	end  context.CancelFunc
 
-	// asides are the goroutines of commands outside of the engines, and late the commands that their callers have
-	// given up.
+	// asides are the goroutines of commands outside of the engines. late has the commands that their callers have given up.
 	asides group.Group
 	late   late
 }
@@ -158,15 +154,15 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 			return a.value, out
 		}
 		out.Ambiguous = out.Ambiguous || !v.notExecuted
-		byCtx := ctx.Err() != nil && errors.Is(err, ctx.Err()) // that is not Redis' word
+		byCtx := ctx.Err() != nil && errors.Is(err, ctx.Err()) // then it is no error of Redis
 		if !byCtx {
-			// Not simply the last error: a silence that follows a refused connection says less than that.
-			if out.Err == nil || telling(err) >= telling(out.Err) {
+			// Not simply the last error: a silence after a refused connection is less informative.
+			if out.Err == nil || informativeness(err) >= informativeness(out.Err) {
 				out.Err, out.Permanent = err, v.permanent
 			}
-			at.learn(err, x.Now())
+			at.record(err, x.Now())
 		}
-		// If ctx has ended since: what Redis said is told together with that.
+		// If ctx has ended since, the error contains both.
 		over := ctx.Err() != nil || !v.resend || c.n == e.Attempts || e.Needless()
 		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend && ctx.Err() == nil {
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
@@ -191,16 +187,16 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 	}
 }
 
-// errNotSent says that a copy has not got as far as the master of its key.
+// errNotSent reports that a copy did not reach the master of its key.
 var errNotSent = errors.New("not sent")
 
-// errUnsettled says that no node of a Cluster took a copy. That is so for a moment at the end of a slot's move.
+// errUnsettled reports that no node of a Cluster accepted a copy, which is so for a moment at the end of a slot's move.
 var errUnsettled = errors.New("the Cluster nodes disagree about which of them serves the slot")
 
-// errOneNode says that a client of one server was made for a node of a Cluster, which serves only some of the slots.
+// errOneNode reports that a client of one server was made for a node of a Cluster, which serves only some of the slots.
 var errOneNode = errors.New("this server is a node of a Cluster: use a *redis.ClusterClient")
 
-// silent reports whether err says no more than that time was up: also that of getting a connection.
+// silent reports whether err is only a time-out, including the time-out of getting a connection.
 func silent(err error) bool {
 	return errors.Is(err, lockerr.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -217,7 +213,7 @@ type try struct {
 	piped    bool            // the first one has gone through a pipeline
 }
 
-// answer is what became of one copy of a command.
+// answer is the result of one copy of a command.
 type answer struct {
 	value       any
 	unconfirmed error // see Outcome
@@ -228,26 +224,26 @@ type answer struct {
 	sent   clock.Instant // from before the copy was sent
 	n      int           // of the copy
 
-	// pending is there if the copy was given up before go-redis was done with it: it waits for the answer after
-	// all, or for ctx, after which nothing touches the copy any more.
+	// pending is set if the copy was given up before go-redis was done with it. It waits for the answer, or for the end of
+	// ctx. After that the copy is not used any more.
 	pending func(ctx context.Context) answer
 }
 
-// ended is a context that has.
+// ended is a context that has ended.
 var ended = func() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()
 	return ctx
 }()
 
-// giveUp says that no one waits for the answer any more.
+// giveUp records that no caller waits for the answer any more.
 func (a answer) giveUp() {
 	if a.pending != nil {
 		a.pending(ended)
 	}
 }
 
-// send sends one copy, by its digest and, if Redis does not know that, in full.
+// send sends one copy, by its digest, and in full if Redis does not have the script.
 func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 	a, sent := x.sendQuickly(c, s, keys, args, false)
 	if sent && a.err == nil {
@@ -271,8 +267,8 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 	return a
 }
 
-// sendAll sends a copy again if its first answer a says that the server does not know the script, or refuses it, before
-// its first write, for keys that are not required. Both are no further attempts.
+// sendAll sends a copy again if by its first answer a the server does not have the script, or refuses it before its first write
+// because of keys that are not required. Neither counts as another attempt.
 func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer {
 	a = x.sendKnown(&c, s, keys, args, a)
 	if c.e.RequiredKeys > 0 && c.e.RequiredKeys < len(keys) && lacksKeys(a.err, c.e.Undoes) {
@@ -316,8 +312,8 @@ func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answ
 	return a
 }
 
-// dispatch sends s, in full or if the master of the keys needs that, to that master and waits for its answer, or until
-// the caller stops waiting. After that the command belongs to go-redis alone, but for the answer's pending.
+// dispatch sends s to the master of the keys, in full if requested or needed, and waits for the answer, or until the caller
+// stops waiting. After that only go-redis uses the command, except for the answer's pending.
 func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a answer) {
 	defer guard.Recover(&a.err)
 	key := keys[0].(string)
@@ -336,7 +332,7 @@ func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a an
 	if c.e.Replicas.N > 0 {
 		return x.confirm(c, key, cmd)
 	}
-	// The application's client finds the way, as it always does.
+	// The application's client routes the command.
 	if engine == nil {
 		return x.process(c, x.anywhere, x.rdb, cmd)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// flights are the copies of one call that are under way. They outlive the patience with each, but not the call.
+// flights are the copies of one call in flight. They outlast the wait for each copy, but not the call.
 type flights struct {
 	exec       *Executor
 	call       context.Context // the caller's
@@ -33,14 +33,14 @@ func (x *Executor) newFlights(ctx context.Context, e CallOptions, s *Script, key
 	return f
 }
 
-// end gives up all that are under way. f may be nil.
+// end gives up all copies in flight. f may be nil.
 func (f *flights) end() {
 	if f != nil {
 		f.cancel()
 	}
 }
 
-// fly runs send, which sends a copy, and has its answer land. false: the executor is closed.
+// fly runs send, which sends a copy, and passes on its answer. false: the executor is closed.
 func (f *flights) fly(c try, send func(c try) answer) bool {
 	c.ctx, c.wait, c.patience = f.ctx, f.ctx, 0
 	return f.exec.aside(func() {
@@ -57,15 +57,15 @@ func (f *flights) fly(c try, send func(c try) answer) bool {
 	})
 }
 
-// goOn has the copy c, which was given up with a, go on by itself.
+// goOn lets the copy c, which was given up with a, continue in the background.
 func (f *flights) goOn(c try, a answer) {
 	if a.pending != nil {
 		f.fly(c, func(c try) answer { return f.exec.sendAll(c, f.script, f.keys, f.args, a.pending(f.ctx)) })
 	}
 }
 
-// next sends the copy after c, which becomes c. It returns what that is answered with, or if one before it is
-// answered first, that.
+// next sends the copy after c, which becomes c. It returns the answer to this copy, or to an earlier one that is answered
+// first.
 func (f *flights) next(c *try) answer {
 	pause := clock.Backoff(c.n)
 	if a, landed := f.await(0, pause); landed {
@@ -86,8 +86,8 @@ func (f *flights) next(c *try) answer {
 	return answer{err: err, sent: c.sent, n: c.n, server: f.exec.serverOf(f.ctx, f.keys[0].(string))}
 }
 
-// await waits for d for an answer to any copy, or for an error of the nth. false: none has come. If the answer is
-// not needed any more, it does not wait for longer than the usual patience from then on.
+// await waits for d for an answer to any copy, or for an error of the nth. false: there is none. When the answer is not needed
+// any more, it waits no longer than the usual patience from then on.
 func (f *flights) await(n int, d time.Duration) (answer, bool) {
 	began, timer, enough := time.Now(), time.NewTimer(d), f.enough
 	defer timer.Stop()
@@ -101,7 +101,7 @@ func (f *flights) await(n int, d time.Duration) (answer, bool) {
 			if f.script.judge(a.err).answered || a.n == n {
 				return a, true
 			}
-			a.server.learn(a.err, f.exec.Now())
+			a.server.record(a.err, f.exec.Now())
 		case <-timer.C:
 			return answer{}, false
 		case <-f.call.Done():

@@ -13,10 +13,10 @@ import (
 	"github.com/relock-go/relock/internal/group"
 )
 
-// A lane is a way to one Redis process. Each engine begins with the lane of the application's pools. If a copy of
-// a command stays unanswered on the current lane, the connection may be dead: nothing tells a client that a
-// gateway on the way has forgotten it, and all connections of a pool may be in that state after a quiet night. So
-// the next copy, of any call, goes by a new lane, on a connection that is dialed for it.
+// A lane is a route to one Redis process. Each engine begins with the lane of the application's pools. If a copy of a command
+// is not answered on the current lane, the connection may be dead: a client is not notified if a gateway has dropped the
+// connection, and after a quiet night this may be the state of all connections of a pool. So the next copy, of any call, uses a
+// new lane, with a connection that is dialed for it.
 //
 //	current --a copy is unanswered, and nothing else was answered since it was sent--> suspect
 //	suspect --answered--> current
@@ -25,11 +25,11 @@ import (
 //	a new lane that cannot be opened --> the lane of the application's pools is current again
 //
 // Invariants:
-//   - A lane that has answered is not closed because it is slow. Commands on it are still answered when it was
-//     replaced; it is closed when none of them can be any more (Executor.longest).
-//   - A new lane has the time of two copies to answer something before it is replaced, the next one twice as long, and
-//     so on. One that has never answered is closed then. So an outage opens one connection at a time, however many
-//     calls fail, and is noticed to be over soon.
+//   - A lane that has answered is not closed because it is slow. After it is replaced, commands on it may still be answered. It
+//     is closed when none can be answered any more (Executor.longest).
+//   - A new lane has the time of two copies to answer before it is replaced, the next one has twice that time, and so on. A
+//     lane that never answered is closed then. So an outage opens one connection at a time, however many calls fail, and its
+//     end is noticed soon.
 type lane struct {
 	rdb  *redis.Client
 	pipe *pipeline // nil: each command has a connection of rdb's pool to itself
@@ -38,7 +38,7 @@ type lane struct {
 	opened clock.Instant
 
 	answers atomic.Uint64 // that have come
-	took    atomic.Int64  // how long the last one took
+	took    atomic.Int64  // the time until the last one
 	suspect atomic.Bool
 	stuck   group.Group // commands of the pipeline that were given up, and have not ended
 }
@@ -63,9 +63,9 @@ func (x *Executor) openOwnLane(node *redis.Client) *lane {
 	return l
 }
 
-// close ends a lane. On one of our own it cuts short what is under way: go-redis would wait for that until its
-// time-outs. On the application's it waits. The application may close its client meanwhile, and of two goroutines
-// that close a pipeline of go-redis' the second waits for a mutex, which stops the clock of a bubble of synctest.
+// close ends a lane. If the connection is the library's own, it interrupts commands in flight, for which go-redis would wait
+// until their time-outs. On the application's pools it waits. The application may close its client meanwhile. If two goroutines
+// close a pipeline of go-redis, the second waits for a mutex, which stops the clock of a bubble of synctest.
 func (l *lane) close() {
 	switch {
 	case l.own != nil:
@@ -86,7 +86,7 @@ type dialed struct {
 	closed bool     // connections that are dialed from now on are closed at once
 }
 
-// dialer is dial, of which d keeps the connections.
+// dialer is dial, and d records its connections.
 func (d *dialed) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -113,7 +113,7 @@ func (d *dialed) close() {
 	}
 }
 
-// pace returns how long a copy on l is waited for, if patience is the usual time: longer if the last answer was slow.
+// pace returns the wait for a copy on l if patience is the usual wait: it is longer if the last answer was slow.
 func (l *lane) pace(patience time.Duration) time.Duration {
 	return max(patience, 2*time.Duration(l.took.Load())) // mutant: patience-fixed/3
 }
@@ -156,8 +156,8 @@ func (x *Executor) switchTo(g *engine, from, to *lane) {
 	}
 }
 
-// laneOf returns the lane for the nth copy of a command of g. The third has been preceded by two that were silent: one
-// of them may have gone on a new lane that was dead from the beginning, so that is given less time.
+// laneOf returns the lane for the nth copy of a command of g. Before the third copy, two were not answered. One of them may have
+// been sent on a new lane that was dead from the beginning, so this lane has less time.
 func (x *Executor) laneOf(g *engine, n int) *lane {
 	l := g.lane.Load()
 	if !l.isSuspect(n) {
@@ -171,7 +171,7 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 		trial = x.Patience
 	}
 	switch l = g.lane.Load(); {
-	case x.engines[g.node] != g, !l.isSuspect(n): // mutant: silent-lane-kept
+	case x.engines[g.node] != g, !l.isSuspect(n): // mutant: silent-lane-reused
 		return l
 	case l.own != nil && l.answers.Load() == 0 && now.Since(l.opened) < trial:
 		return l // it may be opening still
@@ -188,7 +188,7 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 	return fresh
 }
 
-// retire has a lane of our own closed in d, unless it is current again by then. mu is held.
+// retire closes a lane of the library's own after d, unless it is current again by then. mu is held.
 func (x *Executor) retire(g *engine, l *lane, d time.Duration) {
 	if l.own == nil {
 		return

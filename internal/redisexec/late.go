@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// late are the commands that their callers have given up while they were under way, each on a
-// connection of its own. A later command for the same key, on another connection, could overtake it. If it gives a
-// lock back, and the late one gets it, the lock would be no one's until its TTL is over. So the later one waits
-// until they have ended. In a pipeline commands keep their order.
+// late has the commands that their callers have given up in flight, each on a connection of its own. A later command for the
+// same key, on another connection, could overtake such a command. If the later one releases a lock, and the earlier one then
+// acquires it, the lock would have no owner until its TTL ends. So the later command waits until the earlier ones have ended.
+// In a pipeline commands keep their order.
 //
-//	under way --end--> ended
-//	under way --giveUp: its caller has gone--> given up, in the map --end--> ended, and those that wait go on
-//	given up --one patience later--> forgotten, and those that wait go on: its connection may be dead
+//	in flight --end--> ended
+//	in flight --giveUp: its caller has gone--> given up, in the map --end--> ended, and waiting commands continue
+//	given up --one patience later--> removed, and waiting commands continue: its connection may be dead
 //
-// The caller gives up, and the goroutine that sends ends: whichever comes first decides whether it is ever in the
-// map. Only first copies wait. A second one is sent because something is stuck, which may be the one waited for.
+// If the sending goroutine ends before the caller gives up, the command is never in the map. Only first copies wait. A second
+// copy is sent because something hangs, which may be the command that it would wait for.
 type late struct {
-	// n is how many there are: most of the time none, and then no command takes mu for it. It changes under mu.
+	// n is the number of these commands. Usually it is 0, and then no command takes mu. It changes under mu.
 	n  atomic.Int64
 	mu sync.Mutex
 	of map[any]map[*underWay]struct{} // by key
 }
 
-// underWay is a command that is, from before it is sent until it has ended.
+// underWay is a command in flight, from before it is sent until it has ended.
 type underWay struct {
 	keys []any
 	over chan struct{} // closed when it has ended
 
-	// What follows is guarded by late.
+	// late guards the fields below.
 	ended, givenUp bool
 }
 
@@ -39,7 +39,7 @@ func newUnderWay(keys []any) *underWay {
 	return &underWay{keys: keys, over: make(chan struct{})}
 }
 
-// giveUp says that the caller of c does not wait for it any more. Later commands do so for d at most.
+// giveUp records that the caller of c does not wait for it any more. Later commands wait for it for d at most.
 func (l *late) giveUp(c *underWay, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *late) giveUp(c *underWay, d time.Duration) {
 	}
 }
 
-// end says that no command is to wait for c any more: it was answered, has failed, was not sent, or is forgotten.
+// end records that no command has to wait for c any more: it was answered, has failed, was not sent, or is removed.
 func (l *late) end(c *underWay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +80,8 @@ func (l *late) end(c *underWay) {
 	}
 }
 
-// await waits for those that were given up before and have one of these keys. false: ctx ended first. It does not
-// wait for those that are given up meanwhile: no order was promised between them and this one.
+// await waits for the commands that were given up before and have one of these keys. false: ctx ended first. It does not wait for
+// commands that are given up meanwhile, because these have no order with the caller's.
 func (l *late) await(ctx context.Context, keys []any) bool {
 	if l.n.Load() == 0 {
 		return true
@@ -96,10 +96,10 @@ func (l *late) await(ctx context.Context, keys []any) bool {
 	return true
 }
 
-// has reports whether one that was given up has one of these keys.
+// has reports whether a command that was given up has one of these keys.
 func (l *late) has(keys []any) bool { return l.n.Load() != 0 && len(l.with(keys)) != 0 }
 
-// with returns those that have one of these keys.
+// with returns the commands that have one of these keys.
 func (l *late) with(keys []any) []*underWay {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// first and second are scripts that tell each other apart.
+// first and second are scripts that can be distinguished.
 var first, second = NewScript("return 'first'"), NewScript("return 'second'")
 
 // stuck has a command of x for these keys given up while it is stopped on the way.

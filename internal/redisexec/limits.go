@@ -8,10 +8,9 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Limits are contexts that bound requests. One of its own for each would cost seven
-// allocations and a timer, and nearly every request is answered long before it ends: so
-// those that begin at about the same time share one. It ends for none of them later than was
-// asked for, and by a 64th of that time earlier at most. No one has to release it: its timer ends it.
+// Limits are contexts that bound requests. A context for each request would cost seven allocations and a timer, and nearly every
+// request is answered long before its end. So requests that begin at about the same time share one. It ends at the requested time,
+// or earlier by at most a 64th of that time. It need not be released, because its timer ends it.
 type Limits struct {
 	mu      sync.Mutex
 	current map[time.Duration]*limit
@@ -21,7 +20,7 @@ type Limits struct {
 // are alive at once, of each length.
 const sharedFor = 64
 
-// mostLimits bounds how many times of different length are kept: applications use a few.
+// mostLimits bounds the number of stored limits of different length. Applications use a few.
 const mostLimits = 16
 
 // limit is a context that ends by the clock alone.
@@ -43,7 +42,7 @@ func (l *Limits) from(now time.Time, d time.Duration) *limit {
 	}
 	c := &limit{shared: now.Add(d / sharedFor)}
 	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d, lockerr.NoAnswerWithin(d))
-	// Those that are thrown away go on for the requests that have them.
+	// Limits that are dropped continue for the requests that have them.
 	if l.current == nil || len(l.current) >= mostLimits {
 		l.current = make(map[time.Duration]*limit)
 	}
@@ -59,7 +58,7 @@ func (l *Limits) within(ctx context.Context, d time.Duration) (context.Context, 
 	return context.WithTimeout(ctx, d)
 }
 
-// outlasts reports whether ctx is sure not to end within d after now. Of most contexts that cannot be told.
+// outlasts reports whether ctx certainly does not end within d after now. For most contexts this is unknown.
 func outlasts(ctx context.Context, now time.Time, d time.Duration) bool {
 	if c, byTime := ctx.(*limit); byTime {
 		end, _ := c.Deadline()

@@ -8,8 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NamesOf returns what people know each of rdbs by: its address, or its number if that is not known, as behind
-// Sentinel.
+// NamesOf returns a name for each of rdbs: its address, or its number if the address is unknown, as behind Sentinel.
 func NamesOf(rdbs []redis.UniversalClient) []string {
 	names := make([]string, len(rdbs))
 	for i, rdb := range rdbs {
@@ -18,8 +17,8 @@ func NamesOf(rdbs []redis.UniversalClient) []string {
 	return names
 }
 
-// SharedAddress returns an address that two clients have in common; "" if there is none. Several names of one server
-// are not seen here, nor is where a client of Sentinel leads.
+// SharedAddress returns an address that two clients have in common, or "". It does not detect several names of one server, or the
+// server behind a client of Sentinel.
 func SharedAddress(one, other redis.UniversalClient) string {
 	for _, addr := range addressesOf(one) {
 		if slices.Contains(addressesOf(other), addr) {

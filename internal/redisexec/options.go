@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ownOptions returns the options of a client of our own for what o leads to, with so many connections and this
-// read time-out. All that decides where a connection leads, and who is at its end, is the application's; so are the
-// time-outs of dials and writes. options_test.go says of each option what becomes of it. Hooks are no options, and
-// go-redis does not hand them on: a DialHook is not run. A tunnel belongs into Options.Dialer.
+// ownOptions returns the options of a client of the library for the server of o, with the given number of connections and read
+// time-out. The options that determine the server and its identity are the application's, and so are the time-outs of dials and
+// writes. options_test.go covers each option. Hooks are no options, and go-redis does not pass them on, so a DialHook does not
+// run. A tunnel belongs into Options.Dialer.
 //
 // o was normalized by go-redis, which reads a 0 as "the default". So "none" is written as -1 again.
 func ownOptions(o *redis.Options, conns int, readTimeout time.Duration) *redis.Options {
@@ -56,7 +56,7 @@ func (x *Executor) cloneOf(node *redis.Client) *redis.Client {
 	return clone
 }
 
-// limited marks the refusals of a Limiter: it is asked before a command is sent.
+// limited marks the refusals of a Limiter, which come before a command is sent.
 type limited struct{ redis.Limiter }
 
 func marked(l redis.Limiter) redis.Limiter {

@@ -18,8 +18,7 @@ type pipeline struct {
 	crowd crowd
 }
 
-// openPipeline returns a pipeline that shares the pools and has the time-outs of rdb; nil if there
-// is none to be had.
+// openPipeline returns a pipeline with the pools and the time-outs of rdb, or nil if rdb has no pipeline.
 func openPipeline(rdb *redis.Client) *pipeline {
 	auto, err := rdb.AsyncAutoPipelineWithOptions(pipelining())
 	if err != nil {
@@ -38,14 +37,14 @@ func pipelining() *redis.AutoPipelineOptions {
 	return &redis.AutoPipelineOptions{
 		FullDuplex:       true,
 		FullDuplexWindow: window, // go-redis takes the 64 from it
-		// Before it gives its connection back, which it does when it is idle, too, it writes nothing until all is
-		// answered. Where answers are slow that must not happen every 5 s, as go-redis has it.
+		// Before it returns its connection to the pool, which it also does when it is idle, it writes nothing until all
+		// commands are answered. If answers are slow, this must not happen every 5 s, which is the default.
 		FullDuplexMaxHold: 5 * time.Minute,
 		MaxFlushDelay:     100 * time.Microsecond,
 	}
 }
 
-// submit has cmd sent behind those that were submitted before. callers is how many wait for answers, or are
+// submit sends cmd after all commands that were submitted before. callers is the number of callers that wait for answers, or are
 // about to.
 func (p *pipeline) submit(ctx context.Context, cmd *call, callers int64) queued {
 	if callers < fewest || callers > most {
@@ -61,7 +60,7 @@ func (p *pipeline) submitAlone(ctx context.Context, cmd *call) queued {
 // queued is a command that was submitted.
 type queued struct{ future redis.AutoFuture }
 
-// answer waits for the answer, or for ctx: then it is pending, and the command is sent all the same.
+// answer waits for the answer, or for the end of ctx: then the answer is pending, and the command is still sent.
 func (q queued) answer(ctx context.Context) answer {
 	err := q.future.WaitContext(ctx)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -70,10 +69,10 @@ func (q queued) answer(ctx context.Context) answer {
 	return answerTo(q.future.Cmd().(*call), err)
 }
 
-// close ends a pipeline, and cuts short what is under way.
+// close ends a pipeline, and interrupts commands in flight.
 func (p *pipeline) close() { _ = p.auto.Close() }
 
-// notTaken reports whether err says that a pipeline has not taken a command, which was not sent then.
+// notTaken reports whether err means that a pipeline did not accept a command, so that it was not sent.
 func notTaken(err error) bool {
 	return errors.Is(err, redis.ErrAutoPipelineTimeout) || errors.Is(err, redis.ErrAutoPipelineQueueFull)
 }

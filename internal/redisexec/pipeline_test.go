@@ -92,7 +92,7 @@ func TestUnpipelined_GetsPastAPoolOfStuckConnections(t *testing.T) {
 			require.NoError(t, conn.Close())
 		}
 		require.EqualValues(t, n, rdb.PoolStats().IdleConns)
-		relay.Deafen()
+		relay.BlackHoleCurrent()
 		x := unpipelinedOn(t, rdb)
 		_, out := x.Run(ctx, CallOptions{Attempts: 3}, idle, []any{redistest.Key(t)})
 		require.NoError(t, out.Err)

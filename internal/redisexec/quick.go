@@ -143,7 +143,7 @@ func (c *conn) answer(ctx context.Context) answer {
 	return answer{value: value, err: noNil(err)}
 }
 
-// visible is a conn of which go-redis can see whether the other end has closed it.
+// visible is a conn on which go-redis can check whether the other end has closed it.
 type visible struct {
 	*conn
 	raw syscall.RawConn
@@ -189,15 +189,15 @@ func (q *quick) close() {
 const quickPause = time.Second
 
 // openQuick opens the quick connection of g in the background. It does so only where there is hope: an answer has come by
-// the current lane, and quickly. Behind Sentinel there is none: go-redis tells the application's connections of a
-// failover, but would not tell this one.
+// the current lane, and quickly. Behind Sentinel there is none: go-redis notifies the application's connections of a
+// failover, but would not notify this one.
 func (g *engine) openQuick() {
 	x, l := g.exec, g.lane.Load()
 	if x.readTimeout(g.node) < 0 || g.node.Options().Addr == behindSentinel ||
 		l.suspect.Load() || l.answers.Load() == 0 || time.Duration(l.took.Load()) > x.Patience/2 {
 		return
 	}
-	// One of those that come at the same time does it.
+	// One of several calls at the same time does it.
 	last, now := g.opened.Load(), time.Now().UnixNano()
 	if last != 0 && now-last < int64(quickPause) || !g.opened.CompareAndSwap(last, now) {
 		return

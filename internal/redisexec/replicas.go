@@ -112,7 +112,7 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 		if err != nil {
 			return answer{err: noNil(err)}
 		}
-		// pair sets settled when it sends, and the caller sets it when it gives up. So the one that comes later knows
+		// pair sets settled when it sends, and the caller sets it when it gives up. So the later one finds out
 		// what the other has done.
 		a := x.pair(ctx, node, r, cmd, &settled)
 		addr, ahead := redirection(ctx, a.err)
@@ -127,7 +127,7 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 		}
 		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
 	})
-	// The time ended while it waited for the map of the Cluster, or for its turn: nothing was sent.
+	// The time ended during the wait for the map of the Cluster, or for a free connection: nothing was sent.
 	if a.err != nil && settled.CompareAndSwap(false, true) {
 		a.pending = nil
 		cancel()
@@ -169,8 +169,7 @@ func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd
 	return a
 }
 
-// serverOf returns what is known of the server that a command for key goes to. Before the map of a Cluster is
-// loaded that is all that is known of the Cluster as a whole.
+// serverOf returns the server of a command for key. Before the map of a Cluster is loaded, it is the one of the whole Cluster.
 func (x *Executor) serverOf(ctx context.Context, key string) *server {
 	if e := x.engineOf(ctx, key); e != nil {
 		return e.server

@@ -111,7 +111,7 @@ func TestReplicas_ScriptWaitingForItsTurnIsNotUncertain(t *testing.T) {
 	require.Zero(t, r.master.Exists(t.Context(), r.key).Val())
 }
 
-// They are not told of a failover that comes after they were made.
+// They are not notified of a later failover.
 func TestReplicas_FailedConnectionsAreNotReused(t *testing.T) {
 	r := newReplicated(t, redis.Options{})
 	used := func() (conn int) {

@@ -48,13 +48,13 @@ func readReply(r *bufio.Reader) (any, error) {
 func readElements(r *bufio.Reader, all []any) (any, error) {
 	for i := range all {
 		element, err := readReply(r)
-		var said redis.Error
+		var message redis.Error
 		switch {
 		case err == nil:
 			all[i] = element
 		case errors.Is(err, redis.Nil):
-		case errors.As(err, &said):
-			all[i] = said
+		case errors.As(err, &message):
+			all[i] = message
 		default:
 			return nil, err
 		}

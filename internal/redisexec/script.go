@@ -30,15 +30,15 @@ func NewScript(source string) *Script {
 }
 
 // A cache records which scripts have to be sent to a server in full. A script is fifty times as long as its digest, so
-// commands contain the digest, until the server answers NOSCRIPT: it is new, or has restarted, failed over or been
-// flushed, and will not know the other scripts either. From then on the next command with each script contains the
-// script. So a round trip is lost for the first of them only, and a renewal on a slow link needs one in any case.
+// commands contain the digest, until the server answers NOSCRIPT. Then it is new, or has restarted, failed over or been flushed,
+// and does not have the other scripts either. So from then on the next command with each script contains the script. Only the
+// first of these commands costs an additional round trip, and a renewal on a slow link needs one in any case.
 //
 // When many calls find out at the same time, one of them sends the script. The others send the digest again, behind it,
 // and the script only if that is answered NOSCRIPT, too. Nobody waits for another call.
 type cache struct {
-	forgot atomic.Pointer[clock.Instant] // when the server last answered NOSCRIPT; nil: it never has
-	full   sync.Map                      // *Script: the clock.Instant when it was last sent in full
+	noScriptAt atomic.Pointer[clock.Instant] // when the server last answered NOSCRIPT; nil: it never has
+	full       sync.Map                      // *Script: the clock.Instant when it was last sent in full
 }
 
 // never is the time of a script that was not sent in full.
@@ -47,12 +47,12 @@ var never any = clock.Instant{Mono: math.MinInt64}
 // lacks reports whether a command with s that is sent now has to contain the script. Of calls at the same time it does
 // so for one, which has to send it.
 func (k *cache) lacks(s *Script, now clock.Instant) bool {
-	forgot := k.forgot.Load()
-	if forgot == nil {
+	noScriptAt := k.noScriptAt.Load()
+	if noScriptAt == nil {
 		return false
 	}
 	last, _ := k.full.LoadOrStore(s, never)
-	return last.(clock.Instant).Mono < forgot.Mono && k.full.CompareAndSwap(s, last, now)
+	return last.(clock.Instant).Mono < noScriptAt.Mono && k.full.CompareAndSwap(s, last, now)
 }
 
 // missed records that a command with the digest of s, sent at the time sent, was answered NOSCRIPT. It reports whether
@@ -62,7 +62,7 @@ func (k *cache) missed(s *Script, sent, now clock.Instant) bool {
 	if last.(clock.Instant).Mono >= sent.Mono || !k.full.CompareAndSwap(s, last, now) {
 		return false
 	}
-	k.forgot.Store(&now)
+	k.noScriptAt.Store(&now)
 	return true
 }
 

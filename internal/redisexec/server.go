@@ -52,38 +52,38 @@ type ailment struct {
 
 // How much an error explains, from the least to the most.
 const (
-	tellsNothing = iota // except that nothing came back in time
-	tellsBroken         // a connection broke, or none was available in time
-	tellsBarred         // nothing listens there, or it cannot be reached
-	tellsAll            // an error of Redis itself, or of the client
+	explainsNothing = iota // except that no answer arrived in time
+	explainsBreak          // a connection broke, or none was available in time
+	explainsBarrier        // nothing listens there, or it cannot be reached
+	explainsAll            // an error of Redis itself, or of the client
 )
 
-// telling returns how much err explains. Only this function decides which of several
+// informativeness returns how much err explains. Only this function decides which of several
 // errors with the same cause is reported.
-func telling(err error) int {
-	var said redis.Error
+func informativeness(err error) int {
+	var reply redis.Error
 	var network *net.OpError
 	var panicked *guard.Panic
 	switch {
-	case errors.As(err, &said), errors.As(err, &panicked), errors.Is(err, redis.ErrClosed):
-		return tellsAll
+	case errors.As(err, &reply), errors.As(err, &panicked), errors.Is(err, redis.ErrClosed):
+		return explainsAll
 	case silent(err), errors.Is(err, context.Canceled):
-		return tellsNothing
+		return explainsNothing
 	case !errors.As(err, &network): // as io.EOF
-		return tellsBroken
+		return explainsBreak
 	case network.Op != "dial" && network.Timeout(): // of a read or a write: that is a silence
-		return tellsNothing
+		return explainsNothing
 	case network.Op != "dial" || network.Timeout(): // a dial without an answer may be due to the network
-		return tellsBroken
+		return explainsBreak
 	default:
-		return tellsBarred
+		return explainsBarrier
 	}
 }
 
-// MoreTelling returns the more informative of two errors with the same cause: the second if
-// they are equal. The first may be nil.
-func MoreTelling(first, second error) error {
-	if first != nil && telling(first) > telling(second) {
+// MoreInformative returns the more informative of two errors with the same cause, or the second if they are equally informative.
+// The first may be nil.
+func MoreInformative(first, second error) error {
+	if first != nil && informativeness(first) > informativeness(second) {
 		return first
 	}
 	return second
@@ -96,17 +96,17 @@ func (s *server) answered() {
 	}
 }
 
-// learn records the failure of a copy of a command, or of a look, if it is about the server
+// record records the failure of a copy of a command, or of a look, if it is about the server
 // and informative: not about that one command, as NOPERM is.
-func (s *server) learn(err error, now clock.Instant) {
-	// NOAUTH is not worth another copy, but it is about the server: every command would get it.
-	if telling(err) == tellsNothing || !judge(err).resend && !redis.HasErrorPrefix(err, "NOAUTH") {
+func (s *server) record(err error, now clock.Instant) {
+	// After NOAUTH another copy is useless, but it is about the server: every command would get it.
+	if informativeness(err) == explainsNothing || !judge(err).resend && !redis.HasErrorPrefix(err, "NOAUTH") {
 		return
 	}
 	for {
 		// Of two equal failures the later one stays, because it is newer.
 		known := s.ailment.Load()
-		if known != nil && telling(known.err) > telling(err) {
+		if known != nil && informativeness(known.err) > informativeness(err) {
 			return
 		}
 		if s.ailment.CompareAndSwap(known, &ailment{err, now}) {
@@ -115,18 +115,18 @@ func (s *server) learn(err error, now clock.Instant) {
 	}
 }
 
-// tells returns how informative the ailment of the server is.
-func (s *server) tells() int {
+// explains returns how informative the ailment of the server is.
+func (s *server) explains() int {
 	if known := s.ailment.Load(); known != nil {
-		return telling(known.err)
+		return informativeness(known.err)
 	}
-	return tellsNothing
+	return explainsNothing
 }
 
 // explain adds the name of the server to err, and its ailment if that is more informative. An older ailment
 // is reported with its age, because it may be over by now.
 func (s *server) explain(err error, now clock.Instant) error {
-	if known := s.ailment.Load(); known != nil && telling(known.err) > telling(err) {
+	if known := s.ailment.Load(); known != nil && informativeness(known.err) > informativeness(err) {
 		if ago := now.Since(known.at); ago < time.Second {
 			err = fmt.Errorf("%w: %w", err, known.err)
 		} else {
@@ -139,7 +139,7 @@ func (s *server) explain(err error, now clock.Instant) error {
 // named adds the name of the server to err, unless err has it.
 func (s *server) named(err error) error {
 	addr := s.addr
-	if addr == "" && telling(err) == tellsNothing {
+	if addr == "" && informativeness(err) == explainsNothing {
 		addr = s.seen() // a reply may come from another server, from before a failover
 	}
 	if addr == "" || strings.Contains(err.Error(), addr) {
@@ -152,7 +152,7 @@ func (s *server) named(err error) error {
 // more informative. An older ailment is left out: this call may have had other reasons.
 func (s *server) lately(began clock.Instant, err error) error {
 	known := s.ailment.Load()
-	if known != nil && known.at.Mono >= began.Mono && (err == nil || telling(known.err) > telling(err)) {
+	if known != nil && known.at.Mono >= began.Mono && (err == nil || informativeness(known.err) > informativeness(err)) {
 		err = known.err
 	}
 	if err == nil {
@@ -235,9 +235,9 @@ func (x *Executor) peer(s *server, l *look) {
 	switch {
 	case err == nil, errors.Is(err, redis.ErrClosed):
 	case errors.Is(err, context.DeadlineExceeded):
-		s.learn(lockerr.Fault(err), l.ended)
+		s.record(lockerr.Fault(err), l.ended)
 	default:
-		s.learn(err, l.ended)
+		s.record(err, l.ended)
 	}
 }
 
@@ -262,7 +262,7 @@ func (s *server) seen() string {
 // ailment: that nothing listens there, for instance.
 func (x *Executor) explain(ctx context.Context, e CallOptions, s *server, copies int, err error) error {
 	// A refused connection, or an error of Redis, needs no look.
-	if telling(err) < tellsBarred {
+	if informativeness(err) < explainsBarrier {
 		d := e.Patience + MinCopyPatience // as long as a look takes; after that its dialer names the server
 		if copies == 1 {
 			d = e.Glance()
@@ -277,7 +277,7 @@ func (x *Executor) Explain(err error) error {
 	x.mu.Lock()
 	worst := x.anywhere
 	for _, e := range x.engines {
-		if e.server.tells() > worst.tells() {
+		if e.server.explains() > worst.explains() {
 			worst = e.server
 		}
 	}
@@ -306,8 +306,8 @@ func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 	if x.isStuck(s) {
 		return true
 	}
-	known := s.tells()
-	return known == tellsBarred || known == tellsBroken
+	known := s.explains()
+	return known == explainsBarrier || known == explainsBreak
 }
 
 // Glance returns how long a call in a hurry waits to find out why it was not answered.
@@ -327,7 +327,7 @@ func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began cl
 // behindSentinel is what go-redis calls the address of a client whose dialer asks Sentinel.
 const behindSentinel = "FailoverClient"
 
-// serverOf returns the server that rdb leads to, of which at most the address is known.
+// serverOf returns the server of rdb. At most its address is known.
 func serverOf(rdb redis.UniversalClient) *server {
 	s := &server{addr: AddressOf(rdb)}
 	if client, single := rdb.(*redis.Client); single {

@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// What is more telling than what, from the most to the least.
+// Errors from the most informative to the least.
 var tales = []error{
 	replyError("LOADING Redis is loading the dataset in memory"),
 	&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
@@ -26,19 +26,19 @@ var tales = []error{
 	lockerr.NoAnswerWithin(time.Second),
 }
 
-func TestServer_KeepsTheMostTellingErrorSinceItsLastAnswer(t *testing.T) {
+func TestServer_KeepsTheMostInformativeErrorSinceItsLastAnswer(t *testing.T) {
 	t.Parallel()
 	var now clock.Instant
 	for i, more := range tales {
 		for j, less := range tales {
 			s := &server{addr: "10.0.0.1:6379"}
-			s.learn(more, now)
-			s.learn(less, now.After(time.Minute))
-			said := s.explain(lockerr.NoAnswerWithin(time.Second), now.After(2*time.Minute))
-			require.ErrorContains(t, said, "10.0.0.1:6379: no answer from Redis within 1s")
-			require.ErrorIs(t, said, tales[min(i, j)])
+			s.record(more, now)
+			s.record(less, now.After(time.Minute))
+			reply := s.explain(lockerr.NoAnswerWithin(time.Second), now.After(2*time.Minute))
+			require.ErrorContains(t, reply, "10.0.0.1:6379: no answer from Redis within 1s")
+			require.ErrorIs(t, reply, tales[min(i, j)])
 			if i < j {
-				require.ErrorContains(t, said, "; 2m0s earlier: "+more.Error())
+				require.ErrorContains(t, reply, "; 2m0s earlier: "+more.Error())
 			}
 			require.NotErrorIs(t, s.explain(tales[0], now), tales[1], "what says more needs no more")
 			s.answered()
@@ -55,7 +55,7 @@ func TestServer_ErrorOfOneCommandIsNotItsState(t *testing.T) {
 		context.Canceled, context.DeadlineExceeded, redis.ErrClosed,
 	} {
 		s := new(server)
-		s.learn(err, clock.Instant{})
+		s.record(err, clock.Instant{})
 		require.Nil(t, s.ailment.Load(), "%v", err)
 	}
 }

@@ -58,7 +58,7 @@ var errBarred = errors.New("too many requests")
 func (barring) Allow() error       { return errBarred }
 func (barring) ReportResult(error) {}
 
-func TestRun_IsInNoDoubtAfterALimiterHasRefused(t *testing.T) {
+func TestRun_OutcomeIsKnownAfterALimiterHasRefused(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Mini(t).Addr
 	eachWay(t, func(*testing.T) *redis.Options { return &redis.Options{Addr: addr, Limiter: barring{}} },
@@ -68,7 +68,7 @@ func TestRun_IsInNoDoubtAfterALimiterHasRefused(t *testing.T) {
 		})
 }
 
-func TestRun_IsInNoDoubtAfterAHandshakeHasFailed(t *testing.T) {
+func TestRun_OutcomeIsKnownAfterAHandshakeHasFailed(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Mini(t).Addr
 	eachWay(t, func(*testing.T) *redis.Options {

@@ -133,8 +133,8 @@ func isElsewhere(err error) bool {
 	if !errors.As(err, &server) {
 		return false
 	}
-	said := strings.ToLower(server.Error())
-	return slices.ContainsFunc(elsewhere, func(words string) bool { return strings.Contains(said, words) })
+	reply := strings.ToLower(server.Error())
+	return slices.ContainsFunc(elsewhere, func(words string) bool { return strings.Contains(reply, words) })
 }
 
 // isTryAgain reports whether Redis refused a command because not all of its keys are on one node.

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// with lends fn a client for a few administrative commands. It gives up quickly, so that
-// a node that is down or paused does not stop a loop over all nodes.
+// with calls fn with a client for a few administrative commands. The client gives up quickly, so that a node that is down
+// or paused does not block a loop over all nodes.
 func (s *Server) with(fn func(*redis.Client) error) error {
 	rdb := redis.NewClient(&redis.Options{
 		Addr:            s.Addr,
@@ -43,7 +43,7 @@ func (s *Server) replicationInfo(ctx context.Context) string {
 	return text
 }
 
-// startServers starts n servers at once. What it returns is to be closed, error or not.
+// startServers starts n servers at once. The caller has to close the returned servers, even after an error.
 func startServers(n int, args ...string) ([]*Server, error) {
 	servers, errs := make([]*Server, n), make([]error, n)
 	var wg sync.WaitGroup

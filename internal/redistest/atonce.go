@@ -2,6 +2,6 @@
 
 package redistest
 
-// atOnce is how many parallel tests run for each processor: most of their time they wait
-// for a server, a lease, or an answer that does not come.
+// atOnce is how many parallel tests run for each processor. They wait most of the time, for a server, a lease, or a lost
+// answer.
 const atOnce = 4

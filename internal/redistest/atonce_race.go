@@ -2,6 +2,5 @@
 
 package redistest
 
-// atOnce is less with the race detector: the processors have more to do, and what waits for
-// an answer in good time must not be kept from running.
+// atOnce is less with the race detector, which needs processor time. Tests with a time limit have to get to run.
 const atOnce = 3

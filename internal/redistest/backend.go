@@ -25,8 +25,8 @@ type Backend struct {
 	latency time.Duration // in memory
 }
 
-// Each runs fn as the subtests "miniredis" and "redis". The first has a server for itself, in a bubble, see InBubble.
-// The second skips when there is no real server, see Redis, and where that is not enough, see Timed.
+// Each runs fn as the subtests "miniredis" and "redis". The first has its own server, in a bubble: see InBubble. The
+// second is skipped without a real server (see Redis), or if it is Timed and those tests are left out.
 func Each(t *testing.T, fn func(t *testing.T, b *Backend)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) { inBubble(t, memoryLatency, fn) })
@@ -38,7 +38,7 @@ func Each(t *testing.T, fn func(t *testing.T, b *Backend)) {
 	})
 }
 
-// EachInRealTime is Each with a miniredis behind a socket, for what no bubble allows.
+// EachInRealTime is Each with a miniredis behind a socket, for tests that a bubble does not allow.
 func EachInRealTime(t *testing.T, fn func(t *testing.T, b *Backend)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) { fn(t, Mini(t)) })
@@ -74,9 +74,8 @@ func Redis(tb testing.TB) *Backend {
 	return &Backend{Name: "redis", Addr: addr, Real: true}
 }
 
-// Nodes returns n independent servers of b's sort, b among them as the first. Other
-// miniredises are the test's own, as with Each, other real servers are children that all tests of this
-// process share: use Key for names.
+// Nodes returns n independent servers of the kind of b. The first is b. Other miniredises belong to the test, as with
+// Each. Other real servers are children that all tests of this process share: use Key for names.
 func (b *Backend) Nodes(tb testing.TB, n int) []*Backend {
 	tb.Helper()
 	nodes := []*Backend{b}
@@ -127,8 +126,7 @@ func Key(tb testing.TB) string {
 	return fmt.Sprintf("%s-%08x", safe, rand.Uint32())
 }
 
-// RequireServer skips the test, or fails it where skipping is forbidden, when
-// redis-server is not installed.
+// RequireServer skips the test if redis-server is not installed, or fails it with RELOCK_REQUIRE_REDIS=1.
 func RequireServer(tb testing.TB) {
 	tb.Helper()
 	switch {

@@ -8,14 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Reply is one that a relay makes up.
+// A Reply is sent by a relay in place of the server's.
 type Reply struct {
 	Text  string // as Redis sends it
-	Doubt bool   // the command may have been executed
+	Doubt bool   // the outcome is unknown
 }
 
-// BatchReplies are what a batch of four renewals may be answered with that it does not carry out, by
-// name.
+// BatchReplies are replies to a batch of four renewals that is not executed completely, by name.
 var BatchReplies = map[string]Reply{
 	"a key that the user may not use": {Text: "-NOPERM No permissions to access a key\r\n"},
 	"a slot that moves":               {Text: "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"},
@@ -25,14 +24,13 @@ var BatchReplies = map[string]Reply{
 	"a hold that there is not":        {Text: "*1\r\n:4\r\n", Doubt: true},
 }
 
-// Takings are how a lock may be taken away from its holder, by name. What comes in its place, if
-// anything does, expires after ttl.
+// Takings are ways to take a lock away from its holder, by name. If another value replaces it, that expires after ttl.
 var Takings = map[string]func(ctx context.Context, rdb *redis.Client, key string, ttl time.Duration) error{
 	"gone": func(ctx context.Context, rdb *redis.Client, key string, _ time.Duration) error {
 		return rdb.Del(ctx, key).Err()
 	},
 	"another owner's": func(ctx context.Context, rdb *redis.Client, key string, ttl time.Duration) error {
-		return errors.Join(rdb.Del(ctx, key).Err(), rdb.HSet(ctx, key, "stranger:1", 1).Err(), rdb.PExpire(ctx, key, ttl).Err())
+		return errors.Join(rdb.Del(ctx, key).Err(), rdb.HSet(ctx, key, "another:1", 1).Err(), rdb.PExpire(ctx, key, ttl).Err())
 	},
 	"of another type": func(ctx context.Context, rdb *redis.Client, key string, ttl time.Duration) error {
 		return rdb.Set(ctx, key, "x", ttl).Err()

@@ -24,7 +24,7 @@ type Cluster struct {
 	Nodes []*Server // at the start nodes 0 to 2 are masters, and node i+3 replicates node i
 }
 
-// clusterArgs make a node quick: to detect a failure, to be elected, to replicate.
+// clusterArgs make a node fast at failure detection, election, and replication.
 var clusterArgs = []string{
 	"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 	"--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
@@ -107,7 +107,7 @@ func (c *Cluster) assemble(ctx context.Context) error {
 	return c.AwaitReady(ctx)
 }
 
-// replicate makes the node a replica of the master, once it has heard of it.
+// replicate makes the node a replica of the master, as soon as the node has the master in its list.
 func (s *Server) replicate(ctx context.Context, master *Server) error {
 	id, err := master.do(ctx, "cluster", "myid").Text()
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) replicate(ctx context.Context, master *Server) error {
 	})
 }
 
-// AwaitReady waits until the nodes, all of which must run, call the Cluster ok, and each
+// AwaitReady waits until the nodes, which must all run, report the Cluster as ok, and each
 // replica is in sync with its master: after a Restart or Resume, say.
 func (c *Cluster) AwaitReady(ctx context.Context) error {
 	if err := c.awaitAll(ctx, "cluster_state:ok", (*Server).clusterInfo); err != nil {
@@ -150,8 +150,7 @@ func (c *Cluster) awaitAll(ctx context.Context, want string, info func(*Server, 
 	})
 }
 
-// Master returns the node that serves the key now, in the eyes of the majority of the
-// nodes that answer.
+// Master returns the node that serves the key now, according to the majority of the nodes that answer.
 func (c *Cluster) Master(ctx context.Context, key string) (*Server, error) {
 	votes := map[string]int{}
 	for _, node := range c.Nodes {
@@ -221,11 +220,11 @@ func (c *Cluster) Replica(ctx context.Context, key string) (*Server, error) {
 	return nil, fmt.Errorf("redistest: no replica of %s answers", master.Addr)
 }
 
-// manualFailover is after how long Redis gives a failover up that not all needed masters have voted for in time.
+// manualFailover is the time after which Redis gives up a failover without enough votes.
 const manualFailover = 5 * time.Second
 
-// Failover makes the key's replica its master in agreement with the old master, which
-// loses no write, and waits until every node that answers knows. It returns the new master.
+// Failover makes the key's replica its master, in agreement with the old master, so that no write is lost. It waits until
+// every node that answers has the new master, and returns that node.
 func (c *Cluster) Failover(ctx context.Context, key string) (*Server, error) {
 	replica, err := c.Replica(ctx, key)
 	if err != nil {
@@ -244,12 +243,12 @@ func (c *Cluster) Failover(ctx context.Context, key string) (*Server, error) {
 	})
 }
 
-// AwaitMaster waits until every node that answers takes master for the key's master.
+// AwaitMaster waits until master is the key's master according to every node that answers.
 func (c *Cluster) AwaitMaster(ctx context.Context, key string, master *Server) error {
 	return eventually(master.Addr+" to be master", func() (bool, error) { return c.agree(ctx, key, master) })
 }
 
-// agree reports whether every node that answers takes master for the key's master.
+// agree reports whether master is the key's master according to every node that answers.
 func (c *Cluster) agree(ctx context.Context, key string, master *Server) (bool, error) {
 	for _, node := range c.Nodes {
 		if addr, err := node.masterOf(ctx, key); err == nil && addr != master.Addr {
@@ -259,8 +258,8 @@ func (c *Cluster) agree(ctx context.Context, key string, master *Server) (bool, 
 	return true, nil
 }
 
-// haveOneMap reports whether the nodes that answer say the same of each master: its slots, and its epoch, by
-// which they decide between two that claim a slot.
+// haveOneMap reports whether the nodes that answer have the same slots and epoch for each master. If two masters claim a
+// slot, the epoch decides.
 func (c *Cluster) haveOneMap(ctx context.Context) bool {
 	var first []string
 	for _, node := range c.Nodes {
@@ -279,8 +278,8 @@ func (c *Cluster) haveOneMap(ctx context.Context) bool {
 	return first != nil
 }
 
-// mastersOf returns the id, the epoch and the slots of each master in the output of CLUSTER NODES, but not which
-// slots are on the move: of those, only the node itself knows.
+// mastersOf returns the id, the epoch and the slots of each master in the output of CLUSTER NODES. It leaves out slots
+// that are being moved, which only the node itself lists.
 func mastersOf(nodes string) (masters []string) {
 	for line := range strings.Lines(nodes) {
 		words := strings.Fields(line)

@@ -12,25 +12,25 @@ import (
 //	client -> readCommands -> commands -> forward      -> server
 //	client <- writeReplies <- replies  <- readReplies  <- server
 //
-// A connection that is cut is only closed for writing at both ends, and then drained:
-// so the client sees EOF instead of a reset, and the server executes what it was sent.
+// If a connection is cut, both ends are closed for writing, and then drained. So the client sees EOF instead of a reset,
+// and the server executes the commands that it was sent.
 type conn struct {
 	relay          *Relay
 	id             int
 	client, server duplex
 
-	commands *line[*exchange] // nil: the client has hung up
-	replies  *line[[]byte]    // nil: hang up on the client
+	commands *line[*exchange] // a nil item: the client has closed its end
+	replies  *line[[]byte]    // a nil item: close the client's connection
 
-	swallowCommands atomic.Bool // forward nothing more
-	swallowReplies  atomic.Bool // let nothing more reach the client
-	muted           atomic.Bool // let no later reply reach the client
+	swallowCommands atomic.Bool // nothing more is forwarded
+	swallowReplies  atomic.Bool // nothing more reaches the client
+	muted           atomic.Bool // no later reply reaches the client
 
 	toServer *bufio.Writer // of forward
 
-	// greets says that a connection in memory has sent no more than its greetings. These take no time, whatever the
-	// latency: go-redis waits for their answers with the mutex of a subscription held, and the clock of a bubble stands
-	// still while another goroutine waits for that.
+	// greets: a connection in memory has sent only its greetings. These take no time, whatever the latency: go-redis holds
+	// the mutex of a subscription while it waits for their answers, and the clock of a bubble stands still while another
+	// goroutine waits for that mutex.
 	greets atomic.Bool
 
 	mu         sync.Mutex  // guards pending and subscriber
@@ -38,22 +38,21 @@ type conn struct {
 	subscriber bool        // replies may be interspersed with messages, in RESP2 too
 }
 
-// deafen lets no byte pass any more, either way. The connection stays open.
-func (c *conn) deafen() {
+// makeBlackHole lets no byte pass any more, either way. The connection stays open.
+func (c *conn) makeBlackHole() {
 	c.swallowCommands.Store(true)
 	c.swallowReplies.Store(true)
 }
 
-// exchange is a command and what becomes of it.
+// exchange is a command, and the state of its reply.
 type exchange struct {
 	command Command
 	raw     []byte
 	entry   *Entry
 	rules   []*Rule // to apply to the reply
-	replies int     // still missing; a SUBSCRIBE gets one for each channel
+	replies int     // the missing ones; a SUBSCRIBE gets one for each channel
 
-	// answer stands in for the reply of a command that was not forwarded; it runs
-	// when everything before it has been answered.
+	// answer replaces the reply of a command that was not forwarded. It runs when all earlier commands are answered.
 	answer func()
 }
 
@@ -67,7 +66,7 @@ func newConn(r *Relay, id int, client, server duplex) *conn {
 	return c
 }
 
-// delay is how long what is sent now is under way.
+// delay returns how long data that is sent now is in flight.
 func (c *conn) delay() time.Duration {
 	if c.greets.Load() {
 		return 0
@@ -75,7 +74,7 @@ func (c *conn) delay() time.Duration {
 	return time.Duration(c.relay.latency.Load())
 }
 
-// run serves the connection until the client and the server have both hung up.
+// run serves the connection until the client and the server have both closed it.
 func (c *conn) run() {
 	var all sync.WaitGroup
 	all.Go(c.readCommands)
@@ -100,7 +99,7 @@ func (c *conn) readCommands() {
 	}
 }
 
-// forward sends the commands to the server, those that the rules let pass.
+// forward sends the commands that the rules let pass to the server.
 func (c *conn) forward() {
 	defer c.hangUpOnServer()
 	for {
@@ -120,7 +119,7 @@ func (c *conn) forward() {
 
 func (c *conn) flush() { c.toServer.Flush() }
 
-// send forwards the command. Its failure needs no care: readReplies sees it too.
+// send forwards the command. It ignores a failure, because readReplies gets it, too.
 func (c *conn) send(ex *exchange) {
 	c.relay.teach(ex.command)
 	if len(ex.command) > 0 { // an empty line has no reply
@@ -142,7 +141,7 @@ func (c *conn) expect(ex *exchange) {
 	c.runAnswers()
 }
 
-// runAnswers gives the answers whose turn has come. c.mu is held.
+// runAnswers runs the answers that are due. c.mu is held.
 func (c *conn) runAnswers() {
 	for len(c.pending) > 0 && c.pending[0].answer != nil {
 		c.pending[0].answer()
@@ -179,9 +178,8 @@ func (c *conn) settle(ex *exchange, reply string) bool {
 	return true
 }
 
-// match returns the exchange that the frame completes; nil for a message, or for one of
-// several confirmations. The exchange stays at the head of pending until finish, so that
-// the answer after it keeps its place.
+// match returns the exchange that the frame completes; nil for a message, or if more confirmations follow. The exchange
+// stays at the head of pending until finish, so that the next answer keeps its position.
 func (c *conn) match(frame []byte) *exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +195,7 @@ func (c *conn) match(frame []byte) *exchange {
 	case head == nil:
 		return nil
 	case isConfirmation(kind):
-		// A server that moves a slot also unsubscribes clients that did not ask.
+		// A server that moves a slot also unsubscribes clients that did not request it.
 		if head.command.Name() != kind {
 			return nil
 		}
@@ -213,7 +211,7 @@ func (c *conn) match(frame []byte) *exchange {
 	return head
 }
 
-// finish takes the exchange that has its reply from the queue.
+// finish removes the exchange that has its reply from the queue.
 func (c *conn) finish(ex *exchange) {
 	if ex == nil {
 		return
@@ -243,8 +241,8 @@ func (c *conn) reply(frame []byte) {
 	}
 }
 
-// hangUp ends the connection for the client once it has what was sent to it before, and
-// for the server once it has executed what it was sent.
+// hangUp ends the connection for the client after the data that was sent to it, and for the server after the commands that
+// were sent to it.
 func (c *conn) hangUp() {
 	c.swallowCommands.Store(true)
 	c.replies.push(nil, c.delay())
@@ -268,15 +266,15 @@ func (c *conn) writeReplies() {
 		if !ok {
 			return
 		}
-		deaf := c.swallowReplies.Load()
+		blackHole := c.swallowReplies.Load()
 		if frame == nil {
 			w.Flush()
-			if !deaf && !c.muted.Load() { // a black hole does not even let the end through
+			if !blackHole && !c.muted.Load() { // a black hole does not even let the end through
 				c.client.CloseWrite()
 			}
 			return
 		}
-		if !deaf {
+		if !blackHole {
 			w.Write(frame)
 		}
 	}

@@ -9,78 +9,78 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Refusals are what a server in distress refuses.
+// Refusals is what a server in distress refuses.
 type Refusals int
 
 // What a server may refuse.
 const (
-	RefusesEntry   Refusals = iota // connections: a script does not get as far as being sent
+	RefusesEntry   Refusals = iota // connections: no script can be sent
 	RefusesScripts                 // every script
-	RefusesWrites                  // scripts that write: to be told that a lock is taken is none
+	RefusesWrites                  // scripts that write; the answer that a lock is taken needs no write
 	RefusesGrowth                  // scripts that need memory, which no use of a hold does
 )
 
 // A Distress is a state of a real server in which it refuses scripts.
 type Distress struct {
-	Says    string  // a regular expression
-	Means   Meaning // of what is refused
-	Refuses Refusals
-	Passes  bool // by itself: a Lock that comes meanwhile waits for that
-	Since   int  // the major version of Redis that has it, or the settings for it
+	Contains string  // a regular expression for the error
+	Means    Meaning // of the error
+	Refuses  Refusals
+	Passes   bool // it ends by itself, and a Lock waits for that
+	Since    int  // the major version of Redis that has it, or the settings for it
 
-	// Admit starts a server that it can befall; nil: it befalls a slot of a Cluster, see [NewWard].
+	// Admit starts a server for it; nil: it affects a slot of a Cluster, see [NewWard].
 	Admit func(testing.TB) *Patient
 
 	Strike, Heal func(*Patient)
 }
 
-// Distresses are those of a server alone, by name.
+// Distresses are the states of a single server, by name.
 var Distresses = map[string]*Distress{
 	"a replica": {
-		Says: "READONLY", Means: Transient, Refuses: RefusesWrites, Admit: standalone("app"),
+		Contains: "READONLY", Means: Transient, Refuses: RefusesWrites, Admit: standalone("app"),
 		Strike: asks("replicaof 127.0.0.1 1"), Heal: asks("replicaof no one"),
 	},
 	"a replica without its master": {
-		Says: "MASTERDOWN", Means: Transient, Refuses: RefusesScripts,
+		Contains: "MASTERDOWN", Means: Transient, Refuses: RefusesScripts,
 		Admit:  standalone("app", "--replica-serve-stale-data", "no"),
 		Strike: asks("replicaof 127.0.0.1 1"), Heal: asks("replicaof no one"),
 	},
 	"too few replicas": {
-		Says: "NOREPLICAS", Means: Transient, Refuses: RefusesWrites, Admit: standalone("app"),
+		Contains: "NOREPLICAS", Means: Transient, Refuses: RefusesWrites, Admit: standalone("app"),
 		Strike: asks("config set min-replicas-to-write 1"), Heal: asks("config set min-replicas-to-write 0"),
 	},
 	"out of memory": {
-		Says: "OOM", Means: Refused, Refuses: RefusesGrowth, Admit: standalone("app"),
+		Contains: "OOM", Means: Refused, Refuses: RefusesGrowth, Admit: standalone("app"),
 		Strike: asks("config set maxmemory 1"), Heal: asks("config set maxmemory 0"),
 	},
 	"a disk that fails": {
-		Says: "MISCONF", Means: Refused, Refuses: RefusesWrites, Admit: standalone("app", "--save", "900", "1"),
+		Contains: "MISCONF", Means: Refused, Refuses: RefusesWrites, Admit: standalone("app", "--save", "900", "1"),
 		Strike: loseTheDisk, Heal: asks("config set stop-writes-on-bgsave-error no"),
 	},
 	"a script without end": {
-		Says: "BUSY", Means: Transient, Refuses: RefusesScripts, Admit: standalone("app", "--lua-time-limit", "10"),
+		Contains: "BUSY", Means: Transient, Refuses: RefusesScripts, Admit: standalone("app", "--lua-time-limit", "10"),
 		Strike: func(p *Patient) { p.occupy("BUSY", "eval", "while true do end", 0) }, Heal: asks("script kill"),
 	},
 	"loading": {
-		Says: "LOADING", Means: Transient, Refuses: RefusesScripts, Since: 7,
+		Contains: "LOADING", Means: Transient, Refuses: RefusesScripts, Since: 7,
 		Admit:  standalone("app", "--rdbcompression", "no", "--loading-process-events-interval-bytes", "1024"),
 		Strike: reload, Heal: asks("config set key-load-delay 0"),
 	},
 	"no permission": {
-		Says: "NOPERM", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("app"),
+		Contains: "NOPERM", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("app"),
 		Strike: asks("acl setuser app -evalsha -eval"), Heal: asks("acl setuser app +evalsha +eval"),
 	},
 	"no permission for the keys": {
-		Says: "NOPERM", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("app"),
+		Contains: "NOPERM", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("app"),
 		Strike: asks("acl setuser app resetkeys ~other:*"), Heal: asks("acl setuser app ~*"),
 	},
 	"a password from now on": {
-		Says: "NOAUTH|unauthenticated", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("default"),
+		Contains: "NOAUTH|unauthenticated", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("default"),
 		Strike: asks("acl setuser default resetpass >new", "client kill user default"),
 		Heal:   asks("acl setuser default nopass"),
 	},
 	"another password": {
-		Says: "WRONGPASS", Means: Forbidden, Refuses: RefusesEntry, Admit: standalone("app"),
+		Contains: "WRONGPASS", Means: Forbidden, Refuses: RefusesEntry, Admit: standalone("app"),
 		Strike: asks("acl setuser app resetpass >new", "client kill user app"),
 		Heal:   asks("acl setuser app resetpass >secret"),
 	},
@@ -89,21 +89,21 @@ var Distresses = map[string]*Distress{
 // Patient is a server that can be brought into distress, or a slot of a Cluster.
 type Patient struct {
 	Server *Server               // nil on a Cluster
-	Admin  redis.UniversalClient // is always let in
+	Admin  redis.UniversalClient // works in every state
 	Relay  *Relay                // in front of Rdb; nil on a Cluster
 	Rdb    redis.UniversalClient // of the application
 
-	// Names are those of the lock for a purpose.
+	// Names returns the names of the lock for a purpose.
 	Names func(purpose string) []string
 
 	Source, Target *redis.Client // on a Cluster: of the slot of the names
-	Ill            <-chan error  // ends with what occupies the server
+	Ill            <-chan error  // receives the result of the command that occupies the server
 
 	tb    testing.TB
 	nodes *Cluster // nil elsewhere
 }
 
-// standalone admits a server whose application is the user of that name.
+// standalone starts a server whose application is the given user.
 func standalone(user string, args ...string) func(testing.TB) *Patient {
 	return func(tb testing.TB) *Patient {
 		tb.Helper()
@@ -131,7 +131,7 @@ func standalone(user string, args ...string) func(testing.TB) *Patient {
 	}
 }
 
-// asks is what an administrator does, in words.
+// asks returns a function that runs a command as an administrator.
 func asks(commands ...string) func(*Patient) {
 	return func(p *Patient) {
 		for _, command := range commands {
@@ -140,8 +140,8 @@ func asks(commands ...string) func(*Patient) {
 	}
 }
 
-// occupy has the server busy with a command until it is healed, and says so to others.
-func (p *Patient) occupy(says string, command ...any) {
+// occupy keeps the server busy with a command until it is healed. Meanwhile the server refuses other commands.
+func (p *Patient) occupy(contains string, command ...any) {
 	p.tb.Helper()
 	rdb := redis.NewClient(&redis.Options{
 		Addr: p.Server.Addr, Username: "admin", Password: "secret", MaxRetries: -1, ReadTimeout: time.Minute,
@@ -150,16 +150,16 @@ func (p *Patient) occupy(says string, command ...any) {
 	ill := make(chan error, 1)
 	p.Ill = ill
 	go func() { ill <- rdb.Do(p.tb.Context(), command...).Err() }()
-	Eventually(p.tb, says, func() bool { return redis.HasErrorPrefix(p.Admin.Ping(p.tb.Context()).Err(), says) })
+	Eventually(p.tb, contains, func() bool { return redis.HasErrorPrefix(p.Admin.Ping(p.tb.Context()).Err(), contains) })
 }
 
-// reload has the server load its data anew, which takes it until it is told to be quick.
+// reload makes the server load its data again, slowly, until a setting makes it fast.
 func reload(p *Patient) {
 	asks("debug populate 1000 ballast 1024", "config set key-load-delay 20000")(p)
 	p.occupy("LOADING", "debug", "reload")
 }
 
-// loseTheDisk takes the directory away where the server is to save its data.
+// loseTheDisk removes the directory in which the server saves its data.
 func loseTheDisk(p *Patient) {
 	must(p.tb, os.RemoveAll(p.Server.Dir))
 	asks("bgsave")(p)

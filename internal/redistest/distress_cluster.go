@@ -9,16 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ClusterDistresses are those of one slot of a Cluster. The names of a lock are two, so that
-// a slot on the move can have one here and one there.
+// ClusterDistresses are the states of one slot of a Cluster. A lock has two names there, so that while the slot moves one
+// of them can be on each node.
 var ClusterDistresses = map[string]*Distress{
 	"a slot of nobody": {
-		Says: "CLUSTERDOWN", Means: Transient, Refuses: RefusesScripts,
+		Contains: "CLUSTERDOWN", Means: Transient, Refuses: RefusesScripts,
 		Strike: func(p *Patient) { p.cluster(p.Source, "delslots", p.slot()) },
 		Heal:   func(p *Patient) { p.cluster(p.Source, "addslots", p.slot()) },
 	},
 	"a slot that moves": {
-		Says: "TRYAGAIN", Means: Transient, Refuses: RefusesScripts, Passes: true,
+		Contains: "TRYAGAIN", Means: Transient, Refuses: RefusesScripts, Passes: true,
 		Strike: func(p *Patient) {
 			p.BeginMove()
 			p.Move(p.Names("kept")[1], p.Names("ended")[1], p.Names("queued")[1])
@@ -37,7 +37,7 @@ func NewWard(tb testing.TB, cluster *Cluster) *Patient {
 	}
 	master, err := cluster.Master(tb.Context(), tag)
 	must(tb, err)
-	for _, node := range cluster.Nodes { // a test before may have had a replica promoted
+	for _, node := range cluster.Nodes { // an earlier test may have promoted a replica
 		rdb := node.Client(tb)
 		switch {
 		case node == master:
@@ -52,7 +52,7 @@ func NewWard(tb testing.TB, cluster *Cluster) *Patient {
 	return p
 }
 
-// slot is that of all names.
+// slot is the slot of all names.
 func (p *Patient) slot() int { return int(p.Rdb.ClusterKeySlot(p.tb.Context(), p.Names("")[0]).Val()) }
 
 // cluster runs a CLUSTER command on a node.
@@ -63,19 +63,20 @@ func (p *Patient) cluster(on *redis.Client, args ...any) string {
 	return reply
 }
 
-// BeginMove has the slot on its way from Source to Target.
+// BeginMove begins the move of the slot from Source to Target.
 func (p *Patient) BeginMove() {
 	p.tb.Helper()
 	p.cluster(p.Target, "setslot", p.slot(), "importing", p.cluster(p.Source, "myid"))
 	p.cluster(p.Source, "setslot", p.slot(), "migrating", p.cluster(p.Target, "myid"))
 }
 
-// moving is held while a node sends keys to another one: it serves nobody until that has taken them, and
-// two that send each other some would stand still until both give up. It is held, too, from when a node takes a
-// slot until all know of it: of two that take slots from each other at once, each may think that the other has one.
+// moving is held while a node sends keys to another one. The sender serves no other command until the receiver has the
+// keys, so two nodes that send keys to each other would block until both give up. It is also held from when a node gets a
+// slot until all nodes have the new map: if two nodes take slots from each other at once, each may list the other as the
+// owner.
 var moving sync.Mutex
 
-// Move moves those keys of the slot that exist.
+// Move moves the existing keys of the slot.
 func (p *Patient) Move(keys ...string) {
 	p.tb.Helper()
 	moving.Lock()
@@ -87,7 +88,7 @@ func (p *Patient) Move(keys ...string) {
 	}
 }
 
-// EndMove moves the rest of the slot, and has Target serve it.
+// EndMove moves the rest of the slot, and makes Target serve it.
 func (p *Patient) EndMove() {
 	p.tb.Helper()
 	keys, err := p.Source.ClusterGetKeysInSlot(p.tb.Context(), p.slot(), 1000).Result()
@@ -101,12 +102,12 @@ func (p *Patient) EndMove() {
 	Eventually(p.tb, "all nodes have the same map", func() bool { return p.nodes.haveOneMap(p.tb.Context()) })
 }
 
-// A Misrouting is a request to a node of a Cluster by a client that knows this node only.
+// A Misrouting is a request to a node of a Cluster by a client of that node only.
 type Misrouting struct {
-	Says  string
-	Means Meaning
-	Ask   func(p *Patient) (*redis.Client, []string) // where for the lock of which names
-	After func(p *Patient)
+	Contains string
+	Means    Meaning
+	Ask      func(p *Patient) (*redis.Client, []string) // returns the node, and the names of the lock
+	After    func(p *Patient)
 }
 
 // Misroutings by name.

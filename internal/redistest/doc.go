@@ -5,9 +5,8 @@
 // Everything that a test starts through a testing.TB is stopped in its cleanup.
 // Programs that have no testing.TB use the Start functions, which return errors.
 //
-// Three environment variables steer it: RELOCK_REDIS=host:port names a running server
-// to share instead of starting one; RELOCK_REQUIRE_REDIS=1 leaves no test of a real
-// server out, neither where there is none, which is a failure then, nor those that
-// need a machine with time for them, see [Timed];
-// RELOCK_WITHOUT_PIPELINING=1 has the clients of tests do without the pipeline.
+// It uses three environment variables. RELOCK_REDIS=host:port is a running server to share, instead of starting one. With
+// RELOCK_REQUIRE_REDIS=1 no test of a real server is left out: without a server it fails, and tests that need a machine
+// with time for them run, too (see [Timed]). With RELOCK_WITHOUT_PIPELINING=1 the clients of tests do not use the
+// pipeline.
 package redistest

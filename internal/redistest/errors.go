@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// DialTimedOut returns what a dialer says whose time is up: errors.Is takes it for the end of a
-// context.
+// DialTimedOut returns the error of a dialer after its time-out. For errors.Is it is also the end of a context.
 func DialTimedOut(tb testing.TB) error {
 	tb.Helper()
 	_, err := (&net.Dialer{Deadline: time.Now().Add(-time.Second)}).Dial("tcp", "127.0.0.1:1")
@@ -19,29 +18,29 @@ func DialTimedOut(tb testing.TB) error {
 	return err
 }
 
-// Meaning is what the error of a command means.
+// Meaning is the meaning of the error of a command.
 type Meaning struct {
-	NotExecuted bool // surely
-	Resend      bool // another copy may fare better
-	Permanent   bool // no later one will fare better either, until something is changed
+	NotExecuted bool // it is certain that it was not executed
+	Resend      bool // another copy may succeed
+	Permanent   bool // no later copy will succeed, unless the cause is removed
 }
 
-// What the errors of commands mean.
+// The meanings of errors.
 var (
 	Transient = Meaning{NotExecuted: true, Resend: true}
 	Refused   = Meaning{NotExecuted: true}
 	Forbidden = Meaning{NotExecuted: true, Permanent: true}
 	Unknown   = Meaning{Resend: true}
-	// Halfway is the error of a script that ran: what it wrote before is not rolled back.
+	// Halfway is the error of a script that ran. Its earlier writes are not rolled back.
 	Halfway = Meaning{}
 )
 
-// wrapped is how Redis before version 7 words what a script's command is refused with.
+// wrapped is how Redis before version 7 words the error of a command in a script.
 func wrapped(message string) string {
 	return "ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4c48582e38c0e791): @user_script:1: @user_script: 1: -" + message
 }
 
-// ErrorReplies are error replies of Redis, as it words them, and what they mean for a script.
+// ErrorReplies are error replies of Redis, and their meanings for a script.
 var ErrorReplies = map[string]Meaning{
 	"LOADING Redis is loading the dataset in memory":                                               Transient,
 	"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":             Transient,

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TwoServers are two, to the first of which a name leads, and after a failover to the next. The
-// first one keeps its connections.
+// TwoServers are two servers behind one name, which leads to the first, and after a failover to the second. The first
+// keeps its connections.
 type TwoServers struct {
 	First, Next *Server
 
@@ -27,7 +27,7 @@ func NewTwoServers(tb testing.TB) *TwoServers {
 	return s
 }
 
-// Client returns a client that knows the name only.
+// Client returns a client for the name.
 func (s *TwoServers) Client() *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.leads.Load().Addr)
@@ -36,7 +36,7 @@ func (s *TwoServers) Client() *redis.Client {
 	return rdb
 }
 
-// Failover makes the first one a replica: of the next, or of a master that it cannot reach.
+// Failover makes the first server a replica of the second, or of a master that it cannot reach.
 func (s *TwoServers) Failover(cutOff bool) {
 	s.tb.Helper()
 	s.leads.Store(s.Next)
@@ -56,13 +56,13 @@ func (s *TwoServers) Failover(cutOff bool) {
 	})
 }
 
-// OneMaster is a Cluster client for which one server has all slots.
+// OneMaster is a Cluster client whose map has one server for all slots.
 type OneMaster struct {
 	*redis.ClusterClient
 	addr atomic.Pointer[string]
 }
 
-// NewOneMaster returns a client for which the server at addr has all slots.
+// NewOneMaster returns a client whose map has the server at addr for all slots.
 func NewOneMaster(tb testing.TB, addr string) *OneMaster {
 	tb.Helper()
 	c := &OneMaster{}

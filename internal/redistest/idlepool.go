@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewIdlePool returns a client of a server whose pool, of one connection, has none and does not dial:
-// it has given up, and only looks once a second whether it can.
+// NewIdlePool returns a client whose pool of one connection is empty, and does not dial: it has given up, and tries once a
+// second whether it can.
 func NewIdlePool(tb testing.TB) *redis.Client {
 	tb.Helper()
 	var refused atomic.Int32

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// line is one direction of a connection: a queue whose items come out in the order they
-// went in, each not before it is due. Waiting for one item is no delay for the next,
-// so a latency does not lower the throughput. It has one reader.
+// line is one direction of a connection: a queue whose items leave in order, each when it is due. The wait for one item
+// does not delay the next, so a latency does not reduce the throughput. It has one reader.
 type line[T any] struct {
 	mu    sync.Mutex // guards items
 	items []timed[T]
-	wake  chan struct{} // has a token when items may have been added since the last look
+	wake  chan struct{} // has a token if items may have been added since the last read
 }
 
 type timed[T any] struct {
@@ -71,7 +70,7 @@ func (l *line[T]) first() (item timed[T], ok bool) {
 func (l *line[T]) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.items[0] = timed[T]{} // let go of its bytes
+	l.items[0] = timed[T]{} // frees its bytes
 	l.items = l.items[1:]
 }
 

@@ -14,10 +14,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the TestMain of a package that uses this one: it runs the tests, more of the
-// parallel ones at once than there are processors, stops the shared server, fails the run
-// if a goroutine is left over, and exits. It silences go-redis, which reports every
-// connection that a test breaks on purpose.
+// Main is the TestMain of a package that uses this one. It runs the tests, with more parallel tests at once than there are
+// processors, stops the shared server, fails the run if a goroutine is left over, and exits. It silences go-redis, which
+// logs every connection that a test breaks on purpose.
 func Main(m *testing.M) {
 	redis.SetLogger(silent{})
 	runMoreAtOnce()
@@ -35,8 +34,8 @@ func Main(m *testing.M) {
 // leakTimeout is how long a goroutine may take to end before it counts as left over.
 const leakTimeout = 10 * time.Second
 
-// FindLeaks is goleak.Find with patience: that gives up after half a second, in which a
-// goroutine that is about to end may not get to run on a busy machine.
+// FindLeaks is goleak.Find with a longer wait. On a busy machine, a goroutine that is about to end may not run within the
+// half second after which goleak.Find gives up.
 func FindLeaks(options ...goleak.Option) error {
 	for deadline := time.Now().Add(leakTimeout); ; {
 		err := goleak.Find(options...) // pauses by itself
@@ -46,7 +45,7 @@ func FindLeaks(options ...goleak.Option) error {
 	}
 }
 
-// runMoreAtOnce raises the number of parallel tests, unless -parallel says what it shall be.
+// runMoreAtOnce raises the number of parallel tests, unless -parallel is set.
 func runMoreAtOnce() {
 	flag.Parse()
 	chosen := false

@@ -17,10 +17,10 @@ import (
 	"github.com/relock-go/relock/internal/linktest"
 )
 
-// inMemory are the listeners in memory, by address. A bubble shares none of them with another.
+// inMemory has the listeners in memory, by address. No listener is shared by two bubbles.
 var inMemory = memoryNet{listeners: make(map[string]*memoryListener)}
 
-// memoryNet hands out addresses of the loopback at which nobody listens: who dials one past [Dial] is refused.
+// memoryNet returns loopback addresses without a listening socket: to dial one without [Dial] is refused.
 type memoryNet struct {
 	mu        sync.Mutex // guards the rest
 	listeners map[string]*memoryListener
@@ -31,7 +31,7 @@ const memoryPrefix = "127.127."
 
 func isInMemory(addr string) bool { return strings.HasPrefix(addr, memoryPrefix) }
 
-// newAddr returns an address that nobody else has.
+// newAddr returns an unused address.
 func (n *memoryNet) newAddr() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,7 +56,7 @@ func (n *memoryNet) close(l *memoryListener) {
 	}
 	delete(n.listeners, l.addr)
 	close(l.closed)
-	for len(l.opened) > 0 { // whom nobody has accepted
+	for len(l.opened) > 0 { // connections that were not accepted
 		select {
 		case c := <-l.opened:
 			_ = c.Close()
@@ -99,8 +99,8 @@ func (l *memoryListener) Close() error {
 
 func (l *memoryListener) Addr() net.Addr { return linktest.Address(l.addr) }
 
-// memoryLatency is how long each message of Each is under way. So time passes for those who lock and unlock in a loop,
-// too, and no two things happen at the same time.
+// memoryLatency is the latency of each message in Each. So time passes even for owners that lock and unlock in a loop, and
+// no two events have the same time.
 const memoryLatency = 20 * time.Microsecond
 
 // InBubble runs test in a bubble of testing/synctest, with a miniredis in memory whose messages take no time. In a bubble
@@ -110,13 +110,13 @@ func InBubble(t *testing.T, test func(t *testing.T, b *Backend)) {
 	inBubble(t, 0, test)
 }
 
-// aQuarterOfACentury is how late the clock of a bubble is. What Redis makes of its time has more digits by now.
+// aQuarterOfACentury is how far the clock of a bubble is behind. A token that Redis makes of the real time has more digits.
 const aQuarterOfACentury = 25 * 365 * 24 * time.Hour
 
 func inBubble(t *testing.T, latency time.Duration, test func(t *testing.T, b *Backend)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		// Time stops when the test is over, and go-redis goes on dialing for a while after Close.
+		// Time stops at the end of the test, but go-redis keeps dialing for a while after Close.
 		t.Cleanup(func() { time.Sleep(10 * time.Second) })
 		time.Sleep(aQuarterOfACentury)
 		test(t, memoryBackend(t, latency))
@@ -127,7 +127,7 @@ func inBubble(t *testing.T, latency time.Duration, test func(t *testing.T, b *Ba
 func memoryBackend(tb testing.TB, latency time.Duration) *Backend {
 	tb.Helper()
 	m := miniredis.NewMiniRedis()
-	first, err := m.Dial() // to be dialed starts it
+	first, err := m.Dial() // the first Dial starts it
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -147,13 +147,13 @@ func memoryBackend(tb testing.TB, latency time.Duration) *Backend {
 	})
 	tb.Cleanup(func() {
 		_ = l.Close()
-		accepting.Wait() // a server that is closed would keep what it is given
+		accepting.Wait() // a closed server would keep a connection that it is passed
 		m.Close()
 	})
 	return &Backend{Name: "miniredis", Addr: l.Addr().String(), Miniredis: m, latency: latency}
 }
 
-// Dial connects to a server or relay of this package, whether it has a socket or not.
+// Dial connects to a server or relay of this package, with a socket or in memory.
 func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if isInMemory(addr) {
 		return inMemory.dial(addr)
@@ -161,8 +161,8 @@ func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
-// memoryPool is the size of a pool that is never full: go-redis waits for a place with timers that it keeps for the next
-// to wait, who may be in another bubble.
+// memoryPool is the size of a pool that is never full: go-redis waits for a free connection with timers that it reuses,
+// perhaps in another bubble.
 const memoryPool = 1000
 
 // Options returns the options of a client of the server or relay at addr: go-redis' defaults, but for what a bubble
@@ -172,7 +172,7 @@ func Options(addr string, changes ...func(*redis.Options)) *redis.Options {
 	if isInMemory(addr) {
 		opt.Dialer = Dial
 		opt.PoolSize, opt.PipelinePoolSize = memoryPool, memoryPool
-		// Their set-up would outlive the bubble.
+		// Their setup would outlive the bubble.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	for _, change := range changes {

@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Way is the way of a script to a real server and back.
+// Way is the connection of a client to a real server, through a relay, for one script.
 type Way struct {
 	Server *Server
 	Relay  *Relay
-	Admin  *redis.Client // past the relay
+	Admin  *redis.Client // without the relay
 	Rdb    *redis.Client
 	Clear  func() // undoes the mishap
 
@@ -22,8 +22,8 @@ type Way struct {
 	runs Match // of the script
 }
 
-// NewWay returns the way of the script with this source, which the server knows. Where a mishap
-// wants it so, go-redis has one pool, of one connection.
+// NewWay returns the way of the script with this source, which is loaded. If the mishap requires it, go-redis has one pool
+// of one connection.
 func NewWay(tb testing.TB, m *Mishap, source string) *Way {
 	tb.Helper()
 	server := NewServer(tb)
@@ -42,13 +42,13 @@ func NewWay(tb testing.TB, m *Mishap, source string) *Way {
 	return w
 }
 
-// A Mishap befalls one run of a script on its way, or every one while it lasts.
+// A Mishap is a fault that affects one run of a script, or every run while it lasts.
 type Mishap struct {
 	Befall   func(w *Way)
-	Is       []error // what the run fails with: one of them
-	Silent   bool    // or it fails with the end of its time, which go-redis or its caller notices first
+	Is       []error // the run fails with one of these
+	Silent   bool    // the run fails by a time-out, of go-redis or of the caller
 	Means    Meaning
-	Executed bool // once the way is clear, at the latest
+	Executed bool // at the latest after the end of the fault
 	Lasts    bool
 
 	narrow bool
@@ -114,9 +114,8 @@ var Mishaps = map[string]*Mishap{
 	},
 }
 
-// NewFullServer starts a server that lets no other client in than the one returned. What it says of
-// that depends on whether it is a node of a Cluster. Whether that arrives before it hangs up
-// on a client that has sent something already is chance.
+// NewFullServer starts a server that accepts no client except the returned one. Its error depends on whether it is a node of
+// a Cluster. If a client has sent something already, it may or may not receive the error before the connection is closed.
 func NewFullServer(tb testing.TB, node bool) (*Server, *redis.Client) {
 	tb.Helper()
 	var args []string

@@ -85,14 +85,14 @@ func TestRelay_RefuseConcernsNewConnectionsOnly(t *testing.T) {
 	})
 }
 
-func TestRelay_DeafConnectionStaysDeafAndOthersWork(t *testing.T) {
+func TestRelay_BlackHoleStaysOneAndOtherConnectionsWork(t *testing.T) {
 	t.Parallel()
 	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		through.Ping(t.Context())
 		relay.ResetLog()
-		relay.Deafen()
+		relay.BlackHoleCurrent()
 		wantTimeout(t, through.WithTimeout(shortly).Ping(t.Context()).Err())
 		if n := relay.Count(Named("ping")); n != 0 {
 			t.Fatalf("%d commands passed", n)

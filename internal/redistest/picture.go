@@ -9,12 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Lives that tell at a glance where a value came from: they are so far apart that no machine
-// is slow enough to confuse them.
+// Lives that identify the origin of a value. They are so far apart that even a slow machine does not confuse them.
 const (
-	Short = 100 * time.Second  // of a key that is there before
-	Asked = 1000 * time.Second // that a command asks for
-	Long  = 9000 * time.Second // of a key that is there before
+	Short = 100 * time.Second  // of a key that exists before
+	Asked = 1000 * time.Second // requested by a command
+	Long  = 9000 * time.Second // of a key that exists before
 	Day   = 24 * time.Hour     // of a counter
 
 	Forever = -time.Millisecond     // PTTL of a key without expiry
@@ -23,16 +22,16 @@ const (
 
 // Picture is the whole content of one key on Redis.
 type Picture struct {
-	Kind string            // as TYPE says it
+	Kind string            // as TYPE returns it
 	Hash map[string]string // if it is a hash
 	Text string            // if it is a string
-	Life time.Duration     // one of the constants, or what PTTL says
+	Life time.Duration     // one of the constants, or the PTTL
 }
 
 // Absent is the picture of no key.
 var Absent = Picture{Kind: "none", Life: Nothing}
 
-// HashOf is the picture of a hash of these fields and values.
+// HashOf returns the picture of a hash with these fields and values.
 func HashOf(life time.Duration, pairs ...string) Picture {
 	p := Picture{Kind: "hash", Hash: map[string]string{}, Life: life}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -41,15 +40,15 @@ func HashOf(life time.Duration, pairs ...string) Picture {
 	return p
 }
 
-// TextOf is the picture of a string.
+// TextOf returns the picture of a string.
 func TextOf(life time.Duration, text string) Picture {
 	return Picture{Kind: "string", Text: text, Life: life}
 }
 
-// ListOf is the picture of a list. Of its elements it says nothing.
+// ListOf returns the picture of a list, without its elements.
 func ListOf(life time.Duration) Picture { return Picture{Kind: "list", Life: life} }
 
-// Paint makes key look like p.
+// Paint sets key to the content p.
 func Paint(tb testing.TB, rdb redis.UniversalClient, key string, p Picture) {
 	tb.Helper()
 	ctx := tb.Context()
@@ -73,7 +72,7 @@ func Paint(tb testing.TB, rdb redis.UniversalClient, key string, p Picture) {
 	}
 }
 
-// Look returns what key looks like.
+// Look returns the content of key.
 func Look(tb testing.TB, rdb redis.UniversalClient, key string) Picture {
 	tb.Helper()
 	ctx := tb.Context()
@@ -90,8 +89,7 @@ func Look(tb testing.TB, rdb redis.UniversalClient, key string) Picture {
 	return p
 }
 
-// Life returns the life that key was given, as long as it is one of the constants, or else what
-// is left of it.
+// Life returns the constant that is the initial TTL of key, or, if there is none, the rest of its TTL.
 func Life(tb testing.TB, rdb redis.UniversalClient, key string) time.Duration {
 	tb.Helper()
 	left, err := rdb.Do(tb.Context(), "pttl", key).Int64()
@@ -105,8 +103,8 @@ func Life(tb testing.TB, rdb redis.UniversalClient, key string) time.Duration {
 	return ttl
 }
 
-// Heard returns what is published on channels while fn runs, channel by channel.
-func Heard(tb testing.TB, rdb *redis.Client, channels []string, fn func()) [][]string {
+// MessagesDuring returns the messages that are published on channels while fn runs, channel by channel.
+func MessagesDuring(tb testing.TB, rdb *redis.Client, channels []string, fn func()) [][]string {
 	tb.Helper()
 	ctx := tb.Context()
 	sub := rdb.Subscribe(ctx, channels...)
@@ -117,7 +115,7 @@ func Heard(tb testing.TB, rdb *redis.Client, channels []string, fn func()) [][]s
 	}
 	fn()
 	const end = "end of test"
-	heard := make([][]string, len(channels))
+	messages := make([][]string, len(channels))
 	for _, channel := range channels {
 		must(tb, rdb.Publish(ctx, channel, end).Err())
 		for {
@@ -127,8 +125,8 @@ func Heard(tb testing.TB, rdb *redis.Client, channels []string, fn func()) [][]s
 				break
 			}
 			at := slices.Index(channels, message.Channel)
-			heard[at] = append(heard[at], message.Payload)
+			messages[at] = append(messages[at], message.Payload)
 		}
 	}
-	return heard
+	return messages
 }

@@ -5,11 +5,10 @@ import (
 	"testing"
 )
 
-// WithoutPipelining reports whether the tests are to run with clients that do without the pipeline:
-// RELOCK_WITHOUT_PIPELINING=1 says so.
+// WithoutPipelining reports whether the clients of tests do not use the pipeline, by RELOCK_WITHOUT_PIPELINING=1.
 func WithoutPipelining() bool { return os.Getenv("RELOCK_WITHOUT_PIPELINING") == "1" }
 
-// NeedsPipelining skips a test that is about the pipeline where there is none.
+// NeedsPipelining skips a test of the pipeline if there is none.
 func NeedsPipelining(tb testing.TB) {
 	tb.Helper()
 	if WithoutPipelining() {

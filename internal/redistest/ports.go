@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// Ports are below the range that the system hands out to outgoing connections, and so is the one
-// 10000 above each, which a Cluster node uses too.
+// Ports are below the range that the system uses for outgoing connections, and so are the ports 10000 above them, which
+// Cluster nodes use, too.
 const (
 	firstPort = 10000
-	blockSize = 400 // several times as many as the tests of one process use at once
+	blockSize = 400 // several times the number that the tests of one process use at once
 	blocks    = 30
 )
 
-// ports are those of this process. One on which nobody listens may be that of a server that is
-// down, or of a relay that refuses: another process that took it would be met by their clients.
-// So ports come in blocks, and a block belongs to the process that listens on its first port.
+// ports has the ports of this process. A port without a listener may belong to a server that is down, or to a relay that
+// refuses. If another process took it, their clients would connect to that process. So ports come in blocks, and a block
+// belongs to the process that listens on its first port.
 var ports = portBlocks{taken: make(map[int]bool)}
 
 type portBlocks struct {
@@ -28,7 +28,7 @@ type portBlocks struct {
 	taken map[int]bool // those that were given out
 }
 
-// freePort finds a port that is free now, and stays this process' until it is given back.
+// freePort returns a free port, which is reserved until givePortBack.
 func freePort() (int, error) { return ports.take() }
 
 func (p *portBlocks) take() (int, error) {
@@ -47,7 +47,7 @@ func (p *portBlocks) take() (int, error) {
 	return 0, errors.New("redistest: no free port found")
 }
 
-// grow makes one more block this process' own, for the rest of its life. mu is held.
+// grow reserves one more block, for the life of the process. mu is held.
 func (p *portBlocks) grow() bool {
 	for _, i := range rand.Perm(blocks) {
 		first := firstPort + i*blockSize
@@ -59,7 +59,7 @@ func (p *portBlocks) grow() bool {
 	return false
 }
 
-// givePortBack lets others of this process have the port of addr, whose owner has been closed.
+// givePortBack frees the port of addr, whose owner is closed.
 func givePortBack(addr string) {
 	if _, port, err := net.SplitHostPort(addr); err == nil {
 		if n, err := strconv.Atoi(port); err == nil {

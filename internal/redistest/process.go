@@ -59,7 +59,7 @@ func (p *process) signal(sig os.Signal) error {
 	return p.cmd.Process.Signal(sig)
 }
 
-// kill ends the process the hard way and waits for its end.
+// kill sends the process SIGKILL, and waits for its end.
 func (p *process) kill() {
 	p.signal(sigCont) // a stopped process is not reaped on every system
 	p.signal(os.Kill)

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ManyRead has n owners of no process read the read-write lock key, whose timeout keys begin with
-// timeouts. left is what is left of the lease of each.
+// ManyRead adds n readers to the read-write lock key, whose timeout keys begin with timeouts. The readers belong to no
+// process. left returns the rest of the lease of each.
 func ManyRead(tb testing.TB, rdb *redis.Client, key, timeouts string, n int, left func(i int) time.Duration) {
 	tb.Helper()
 	ctx := tb.Context()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Relay is a TCP relay between Redis clients and one server that knows where commands
+// Relay is a TCP relay between Redis clients and one server, and parses where commands
 // and replies begin and end, so that it can lose or withhold exactly the chosen one.
 // Rules choose commands and say what happens to them; the methods of the relay itself
 // break everything at once.
@@ -32,17 +32,17 @@ type Relay struct {
 	end      context.CancelFunc
 	running  sync.WaitGroup
 
-	mu       sync.Mutex   // guards the rest; never held during I/O or hooks
-	listener net.Listener // nil while refusing
-	conns    map[*conn]bool
-	accepted int
-	cuts     int  // how often Cut was called
-	deafened int  // how often Deafen was
-	deaf     bool // swallow what new connections send
-	rules    []*Rule
-	log      []*Entry
-	scripts  map[string]string        // what the server is to be taught: sources by digest
-	taught   map[string]chan struct{} // by digest: closed once the server knows the script
+	mu         sync.Mutex   // guards the fields below; never held during I/O or hooks
+	listener   net.Listener // nil while refusing
+	conns      map[*conn]bool
+	accepted   int
+	cuts       int  // how often Cut was called
+	blackHoled int  // how often BlackHoleCurrent was called
+	blackHole  bool // new connections are black holes, too
+	rules      []*Rule
+	log        []*Entry
+	scripts    map[string]string        // to be loaded on the server: sources by digest
+	taught     map[string]chan struct{} // by digest: closed when the script is loaded
 }
 
 // StartRelay starts a relay to the server at addr. It needs no server yet: a client
@@ -83,8 +83,7 @@ func NewRelay(tb testing.TB, addr string) *Relay {
 	return r
 }
 
-// Close disconnects everybody and waits until nothing of the relay is left running.
-// Commands that it still holds back or delays are gone.
+// Close ends all connections, and waits for all goroutines of the relay. Commands that it holds back or delays are lost.
 func (r *Relay) Close() {
 	r.mu.Lock()
 	r.end()
@@ -103,8 +102,8 @@ func (r *Relay) Close() {
 	}
 }
 
-// Refuse has new connections fail with "connection refused" if on is true, while existing
-// ones live on; else it accepts again.
+// Refuse with on true makes new connections fail with "connection refused". Existing connections stay. With on false the
+// relay accepts again.
 func (r *Relay) Refuse(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,18 +147,18 @@ func (r *Relay) accept(l net.Listener) {
 	}
 }
 
-// opening is what had been done to a relay when a connection was accepted. What is done to the
-// current connections until that is passed on is done to it, too.
-type opening struct{ cuts, deafened int }
+// opening has the numbers of calls at the time when a connection was accepted. Calls for the current connections also
+// affect a connection that is accepted and not yet served.
+type opening struct{ cuts, blackHoled int }
 
-// opens notes that l has accepted a connection; false: the relay refuses by now.
+// opens records that l has accepted a connection; false: the relay refuses by now.
 func (r *Relay) opens(l net.Listener) (opening, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return opening{r.cuts, r.deafened}, r.listener == l
+	return opening{r.cuts, r.blackHoled}, r.listener == l
 }
 
-// serve passes one client's connection on until both ends are through with it.
+// serve passes on one client's connection until both ends have closed it.
 func (r *Relay) serve(client duplex, opened opening) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(r.life, readyTimeout)
@@ -175,7 +174,7 @@ func (r *Relay) serve(client duplex, opened opening) {
 	}
 }
 
-// duplex is a connection whose two directions end one by one: a socket, or one in memory.
+// duplex is a connection whose two directions can be closed separately: a socket, or a connection in memory.
 type duplex interface {
 	net.Conn
 	CloseWrite() error
@@ -189,18 +188,18 @@ func dial(ctx context.Context, addr string) (duplex, error) {
 	return conn.(duplex), nil
 }
 
-// register makes the connection known to the relay, unless that was closed, or cut, meanwhile.
+// register adds the connection to the relay, unless the relay was closed, or the connection cut, meanwhile.
 func (r *Relay) register(client, server duplex, opened opening) *conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.life.Err() != nil || r.cuts > opened.cuts {
 		return nil
 	}
-	deaf := r.deaf || r.deafened > opened.deafened
+	blackHole := r.blackHole || r.blackHoled > opened.blackHoled
 	r.accepted++
 	c := newConn(r, r.accepted, client, server)
-	c.swallowCommands.Store(deaf)
-	c.swallowReplies.Store(deaf)
+	c.swallowCommands.Store(blackHole)
+	c.swallowReplies.Store(blackHole)
 	r.conns[c] = true
 	return c
 }
@@ -211,17 +210,16 @@ func (r *Relay) forget(c *conn) {
 	delete(r.conns, c)
 }
 
-// Teach has the server know each of these scripts, sources by digest, before it is asked to run it by that: so a rule for
-// the script meets its run, and not an EVALSHA that is answered with NOSCRIPT. To load all of them at once would take a
-// miniredis longer than most tests do.
+// Teach makes the relay load each of these scripts, sources by digest, before it forwards the first EVALSHA for it. So a
+// rule for the script applies to a run, not to an EVALSHA that is answered with NOSCRIPT. To load all scripts at once
+// would take a miniredis longer than most tests.
 func (r *Relay) Teach(scripts map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.scripts, r.taught = maps.Clone(scripts), make(map[string]chan struct{})
 }
 
-// teach returns when the server knows the script that the command runs by its digest, if that is to be taught. A failure
-// shows in the run.
+// teach loads the script of an EVALSHA, if it is one of the scripts to load. A failure shows in the run.
 func (r *Relay) teach(command Command) {
 	if command.Name() != "EVALSHA" {
 		return
@@ -244,7 +242,7 @@ func (r *Relay) teach(command Command) {
 	}
 }
 
-// load has the server load a script, unless the relay is closed before.
+// load loads a script on the server, unless the relay is closed before.
 func (r *Relay) load(source string) {
 	server, err := dial(r.life, r.upstream)
 	if err != nil {
@@ -267,8 +265,7 @@ func (r *Relay) current() []*conn {
 	return conns
 }
 
-// Cut ends all current connections: their clients see EOF. What was forwarded is
-// executed; what was not yet is gone.
+// Cut ends all current connections: their clients see EOF. Forwarded commands are executed, others are lost.
 func (r *Relay) Cut() {
 	r.mu.Lock()
 	r.cuts++
@@ -278,53 +275,52 @@ func (r *Relay) Cut() {
 	}
 }
 
-// Deafen turns all current connections into black holes for good: they stay open, but
-// no byte passes any more, either way. New connections are not affected.
-func (r *Relay) Deafen() {
+// BlackHoleCurrent turns all current connections into black holes for good: they stay open, but no byte passes in either
+// direction. New connections are not affected.
+func (r *Relay) BlackHoleCurrent() {
 	r.mu.Lock()
-	r.deafened++
+	r.blackHoled++
 	r.mu.Unlock()
 	for _, c := range r.current() {
-		c.deafen()
+		c.makeBlackHole()
 	}
 }
 
-// DeafenSubscribers is Deafen for the connections that have subscribed: no message arrives any more, but answers do.
-func (r *Relay) DeafenSubscribers() {
+// SilenceSubscribers is BlackHoleCurrent for the connections that have subscribed: no message arrives any more, but answers do.
+func (r *Relay) SilenceSubscribers() {
 	for _, c := range r.current() {
 		c.mu.Lock()
 		subscriber := c.subscriber
 		c.mu.Unlock()
 		if subscriber {
-			c.deafen()
+			c.makeBlackHole()
 		}
 	}
 }
 
-// BlackHole with on true is Deafen for the current connections and for all that are opened
-// until it is called with false. Connections that were once deaf stay deaf.
+// BlackHole with on true is BlackHoleCurrent for the current connections, and for all that are opened until BlackHole is
+// called with false. A connection that is a black hole stays one.
 func (r *Relay) BlackHole(on bool) {
 	r.mu.Lock()
-	r.deaf = on
+	r.blackHole = on
 	r.mu.Unlock()
 	if on {
-		r.Deafen()
+		r.BlackHoleCurrent()
 	}
 }
 
-// Latency delays every command and every reply by d from now on, without changing their
-// order and without holding up what follows: a round trip takes 2d longer.
+// Latency delays every command and every reply by d from now on, so a round trip takes 2d longer. The order does not
+// change, and the delay of one does not delay the next.
 func (r *Relay) Latency(d time.Duration) { r.latency.Store(int64(d)) }
 
-// Conns is the number of connections that are open now. One that was cut counts until
-// its client has closed it too.
+// Conns returns the number of open connections. A connection that was cut counts until its client has closed it, too.
 func (r *Relay) Conns() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.conns)
 }
 
-// Accepted is the number of connections that were passed on so far.
+// Accepted returns the number of connections that were served so far.
 func (r *Relay) Accepted() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,7 @@ func TestRelay_FaultsApplyToOpeningConnections(t *testing.T) {
 		return c
 	}
 
-	r.Deafen()
+	r.BlackHoleCurrent()
 	c := r.register(pipe(), pipe(), opened)
 	require.True(t, c.swallowCommands.Load() && c.swallowReplies.Load())
 	r.forget(c)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Replicated is a master with replicas, and nobody who watches over them.
+// Replicated is a master with replicas, without automatic failover.
 type Replicated struct {
 	Master   *Server
 	Replicas []*Server
@@ -60,7 +60,7 @@ func (r *Replicated) assemble(ctx context.Context) (err error) {
 		if strings.Count(r.Master.replicationInfo(ctx), "state=online") != len(r.Replicas) {
 			return false, ctx.Err()
 		}
-		for _, replica := range r.Replicas { // each may still be loading what it got
+		for _, replica := range r.Replicas { // each may still be loading its copy
 			if !strings.Contains(replica.replicationInfo(ctx), "master_link_status:up") {
 				return false, ctx.Err()
 			}
@@ -69,8 +69,7 @@ func (r *Replicated) assemble(ctx context.Context) (err error) {
 	})
 }
 
-// Promote makes a replica a master of its own. The old master, which is not told, goes on
-// without it.
+// Promote makes a replica a master of its own. The old master is not notified, and continues without it.
 func (r *Replicated) Promote(ctx context.Context, replica *Server) error {
 	return replica.do(ctx, "replicaof", "no", "one").Err()
 }

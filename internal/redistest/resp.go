@@ -15,7 +15,7 @@ type Command []string
 // Name is the command's name in upper case, "" if it is empty.
 func (c Command) Name() string { return strings.ToUpper(c.Arg(0)) }
 
-// Arg is the i-th word, the name being the 0th; "" if there are fewer.
+// Arg returns the i-th argument, counting the name as the 0th; "" if there are fewer.
 func (c Command) Arg(i int) string {
 	if i >= len(c) {
 		return ""
@@ -131,7 +131,7 @@ func bulks(frame []byte) []string {
 	}
 }
 
-// pushKind is the first word of an array or push frame in upper case, which tells subscribers what it is.
+// pushKind returns the first word of an array or push frame in upper case, which is its kind.
 func pushKind(frame []byte) string {
 	if words := bulks(frame[:min(len(frame), 64)]); len(words) > 0 {
 		return strings.ToUpper(words[0])

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// Rule says what a relay does with the commands that it matches. It is made by one of
-// the relay's methods, and applies to one command unless Times or Always says otherwise.
+// Rule is what a relay does with matching commands. Methods of the relay make rules. A rule applies to one command, unless
+// Times or Always is called.
 //
-// A command goes through the rules in the order in which they were made. A rule that
-// takes it, or its reply, out of the stream (DropReply, LoseReply, HoldBack,
-// HoldBackSilently, ReplyWith) is the last one that it uses up; the others (Delay,
-// Block, Before, After) let it go on to the next rule.
+// A command goes through the rules in the order in which they were made. After a rule that removes the command or its
+// reply (DropReply, LoseReply, HoldBack, HoldBackSilently, ReplyWith), no further rule applies. After others (Delay,
+// Block, Before, After) the next rules apply, too.
 type Rule struct {
 	relay *Relay
 	match Match
@@ -31,7 +30,7 @@ type Rule struct {
 	released chan struct{} // closed by Release
 
 	// Guarded by relay.mu.
-	limit, taken int // how often it may be used, and was
+	limit, taken int // how often it may be used, and how often it was used
 	removed      bool
 
 	once, release sync.Once
@@ -79,7 +78,7 @@ func (r *Rule) Wait(tb testing.TB) {
 	}
 }
 
-// Release lets go on what the rule blocks, and makes it block no more. It is for Block.
+// Release forwards the commands that the rule blocks, and ends the rule. It is for Block.
 func (r *Rule) Release() { r.release.Do(func() { close(r.released) }) }
 
 func (r *Rule) fire() { r.once.Do(func() { close(r.caught) }) }
@@ -94,7 +93,7 @@ func (r *Rule) use(command Command) bool {
 	return true
 }
 
-// rulesFor returns the rules for the command, now used up by it.
+// rulesFor returns the rules for the command, and counts their use.
 func (r *Relay) rulesFor(command Command) []*Rule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +117,7 @@ func (c *conn) applyRules(ex *exchange) bool {
 			ex.rules = append(ex.rules, rule)
 			continue
 		}
-		c.flush() // commands before this one are not to wait for it
+		c.flush() // earlier commands must not wait for this one
 		if !rule.onCommand(c, ex) {
 			return false
 		}
@@ -126,8 +125,8 @@ func (c *conn) applyRules(ex *exchange) bool {
 	return true
 }
 
-// DropReply lets the server execute the command, then discards the reply and cuts the
-// connection: the client sees EOF and cannot know.
+// DropReply lets the server execute the command, then discards the reply and cuts the connection: the client sees EOF, and
+// the outcome is unknown to it.
 func (r *Relay) DropReply(match Match) *Rule {
 	return r.addRule(&Rule{match: match, last: true, onReply: func(c *conn, _ Command, _ string) bool {
 		c.hangUp()
@@ -135,9 +134,8 @@ func (r *Relay) DropReply(match Match) *Rule {
 	}})
 }
 
-// LoseReply lets the server execute the command, then swallows its reply and all later
-// ones on that connection, which stays open: the client waits in vain. Commands that
-// it goes on sending are executed.
+// LoseReply lets the server execute the command, then discards its reply and all later ones on that connection, which
+// stays open: the client waits until its time-out. Later commands on the connection are executed.
 func (r *Relay) LoseReply(match Match) *Rule {
 	return r.addRule(&Rule{match: match, last: true, onReply: func(c *conn, _ Command, _ string) bool {
 		c.muted.Store(true)
@@ -145,8 +143,8 @@ func (r *Relay) LoseReply(match Match) *Rule {
 	}})
 }
 
-// Delay forwards the command d later. What follows it on its connection waits behind it,
-// also when the client has hung up meanwhile: bytes in a network do not vanish for that.
+// Delay forwards the command d later. Later commands on its connection wait behind it. The command is forwarded even if the
+// client closes the connection meanwhile, as bytes in a network are.
 func (r *Relay) Delay(d time.Duration, match Match) *Rule {
 	rule := &Rule{match: match}
 	rule.onCommand = func(c *conn, _ *exchange) bool {
@@ -171,8 +169,8 @@ func (r *Relay) Block(match Match) *Rule {
 	return r.addRule(rule)
 }
 
-// Before calls the hook when the command has come, before it is forwarded. The hook may
-// use Redis, the relay included, though not on the command's own connection.
+// Before calls the hook before the command is forwarded. The hook may use Redis and the relay, but not the command's own
+// connection.
 func (r *Relay) Before(match Match, hook func(Command)) *Rule {
 	rule := &Rule{match: match}
 	rule.onCommand = func(_ *conn, ex *exchange) bool {
@@ -183,8 +181,8 @@ func (r *Relay) Before(match Match, hook func(Command)) *Rule {
 	return r.addRule(rule)
 }
 
-// After calls the hook with the raw RESP reply when the server has executed the command,
-// before the client gets the reply. The hook may use Redis like that of Before.
+// After calls the hook with the raw RESP reply, when the server has executed the command and before the client gets the
+// reply. The hook may use Redis as with Before.
 func (r *Relay) After(match Match, hook func(command Command, reply string)) *Rule {
 	return r.addRule(&Rule{match: match, onReply: func(_ *conn, command Command, reply string) bool {
 		hook(command, reply)
@@ -192,8 +190,8 @@ func (r *Relay) After(match Match, hook func(command Command, reply string)) *Ru
 	}})
 }
 
-// ReplyWith answers the command with this raw RESP ("-LOADING loading\r\n") in its turn.
-// The server does not see it.
+// ReplyWith answers the command with this raw RESP, such as "-LOADING loading\r\n", after the replies to earlier commands.
+// The command does not reach the server.
 func (r *Relay) ReplyWith(raw string, match Match) *Rule {
 	rule := &Rule{match: match, last: true}
 	rule.onCommand = func(c *conn, ex *exchange) bool {
@@ -205,23 +203,22 @@ func (r *Relay) ReplyWith(raw string, match Match) *Rule {
 	return r.addRule(rule)
 }
 
-// Held is a rule that keeps commands back to have them executed later, or never.
+// Held is a rule that holds commands back, to be executed later or never.
 type Held struct {
 	*Rule
-	frames chan []byte // kept and not delivered yet
+	frames chan []byte // held back and not delivered yet
 }
 
-// heldAtMost bounds how many commands one rule keeps; more are lost.
+// heldAtMost bounds how many commands one rule holds back. Further ones are lost.
 const heldAtMost = 1024
 
-// HoldBack keeps the command and cuts its connection, when what was sent before it has
-// been answered. What was sent after it is gone. Deliver sends the command after all.
+// HoldBack holds the command back, and cuts its connection when earlier commands are answered. Later commands on that
+// connection are lost. Deliver sends the command to the server.
 func (r *Relay) HoldBack(match Match) *Held {
 	return r.hold(match, func(c *conn) { c.hangUp() })
 }
 
-// HoldBackSilently is HoldBack but the connection stays open, and deaf: the client must
-// time out.
+// HoldBackSilently is HoldBack, but the connection stays open as a black hole, so the client has to time out.
 func (r *Relay) HoldBackSilently(match Match) *Held {
 	return r.hold(match, func(c *conn) { c.muted.Store(true) })
 }
@@ -235,7 +232,7 @@ func (r *Relay) hold(match Match, leave func(*conn)) *Held {
 		c.expect(ex)
 		select {
 		case h.frames <- ex.raw:
-		default: // lost for good
+		default: // the command is lost
 		}
 		h.fire()
 		return false
@@ -250,9 +247,8 @@ func (h *Held) Times(n int) *Held { h.Rule.Times(n); return h }
 // Always is Rule.Always.
 func (h *Held) Always() *Held { return h.Times(-1) }
 
-// Deliver sends the bytes of the oldest command that is held back and not yet delivered
-// on a connection of its own, and returns the server's raw RESP reply. It waits for a
-// command to be held back if there is none; ctx bounds all of it.
+// Deliver sends the oldest command that is held back on a connection of its own, and returns the server's raw RESP reply.
+// If no command is held back, it waits for one. ctx bounds the call.
 func (h *Held) Deliver(ctx context.Context) (reply string, err error) {
 	var frame []byte
 	select {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MasterName is what the sentinels of a Sentinel call their master.
+// MasterName is the name of the master of a Sentinel.
 const MasterName = "primary"
 
 const (
@@ -28,8 +28,8 @@ type Sentinel struct {
 	Sentinels []*Server
 }
 
-// StartSentinel starts the servers and waits until every sentinel knows all of them and
-// the replicas are in sync, which takes two to three seconds.
+// StartSentinel starts the servers, and waits until every sentinel lists all of them and the replicas are in sync, which
+// takes two to three seconds.
 func StartSentinel() (*Sentinel, error) {
 	s := &Sentinel{}
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
@@ -113,7 +113,7 @@ func (s *Sentinel) startSentinels() error {
 	return nil
 }
 
-// AwaitReady waits until all servers run in agreement: after a Restart or Resume, say.
+// AwaitReady waits until all servers agree on their roles, for example after a Restart or Resume.
 func (s *Sentinel) AwaitReady(ctx context.Context) error {
 	replicas, others := len(s.Nodes)-1, sentinelCount-1
 	return eventually("the sentinels to know everybody", func() (bool, error) {
@@ -132,7 +132,7 @@ func (s *Sentinel) AwaitReady(ctx context.Context) error {
 	})
 }
 
-// sentinelMaster is what the sentinel knows about the master.
+// sentinelMaster returns the sentinel's record of the master.
 func (s *Server) sentinelMaster(ctx context.Context) (map[string]string, error) {
 	words, err := s.do(ctx, "sentinel", "master", MasterName).StringSlice()
 	info := map[string]string{}
@@ -142,7 +142,7 @@ func (s *Server) sentinelMaster(ctx context.Context) (map[string]string, error) 
 	return info, err
 }
 
-// Master returns the node that the first sentinel that answers takes for the master.
+// Master returns the master, according to the first sentinel that answers.
 func (s *Sentinel) Master(ctx context.Context) (*Server, error) {
 	for _, sentinel := range s.Sentinels {
 		info, err := sentinel.sentinelMaster(ctx)
@@ -158,8 +158,8 @@ func (s *Sentinel) Master(ctx context.Context) (*Server, error) {
 	return nil, errors.New("redistest: no sentinel knows the master")
 }
 
-// Failover has a replica made master by the sentinels, though the old one is alive, and
-// waits until it is. It returns the new master.
+// Failover makes the sentinels promote a replica, even though the master is alive. It waits for that, and returns the new
+// master.
 func (s *Sentinel) Failover(ctx context.Context) (*Server, error) {
 	old, err := s.Master(ctx)
 	if err != nil {
@@ -171,8 +171,8 @@ func (s *Sentinel) Failover(ctx context.Context) (*Server, error) {
 	return s.AwaitFailover(ctx, old)
 }
 
-// AwaitFailover waits until every sentinel that answers knows one master other than old,
-// one that takes itself for a master too, and returns it.
+// AwaitFailover waits until every sentinel that answers has the same master, which is not old and is in the role of a
+// master, and returns it.
 func (s *Sentinel) AwaitFailover(ctx context.Context, old *Server) (master *Server, err error) {
 	err = eventually("another master than "+old.Addr, func() (bool, error) {
 		var err error

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readyTimeout bounds every wait for a server to come up or come together. Sentinels alone may
-// need 13 s to agree, and 10 s more each time that the machine stalls in between.
+// readyTimeout bounds every wait for servers to start or to agree. Sentinels may need 13 s to agree, and 10 s more each
+// time that the machine stalls meanwhile.
 const readyTimeout = time.Minute
 
 // Available reports whether a redis-server is installed, so that StartServer can work.
@@ -28,8 +28,8 @@ func Available() bool { return serverVersion() > 0 }
 // Version is the major version of the installed redis-server, 0 if there is none.
 func Version() int { return serverVersion() }
 
-// RequireVersion skips the test when the installed redis-server is older than that major version.
-// Without any it is RequireServer that skips.
+// RequireVersion skips the test if the installed redis-server is older than the given major version. Without a
+// redis-server, RequireServer skips it.
 func RequireVersion(tb testing.TB, major int) {
 	tb.Helper()
 	if Available() && Version() < major {
@@ -100,7 +100,7 @@ func NewServer(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// newServer returns a server that is yet to be started, in dir or in a new directory.
+// newServer returns a server that is not started yet, in dir or in a new directory.
 func newServer(dir string) (*Server, error) {
 	if dir != "" {
 		return &Server{Dir: dir}, nil
@@ -109,8 +109,8 @@ func newServer(dir string) (*Server, error) {
 	return &Server{Dir: dir, ownDir: true}, err
 }
 
-// startOnFreePort starts the server with the arguments that place it between head and
-// args. A port that another program takes first costs a try.
+// startOnFreePort starts the server. The arguments for its port and directory come between head and args. If another
+// program takes the port first, it tries another port.
 func (s *Server) startOnFreePort(head, args []string) error {
 	var failed error
 	for range 5 {
@@ -131,8 +131,8 @@ func (s *Server) startOnFreePort(head, args []string) error {
 	return failed
 }
 
-// Restart kills the server if it runs, starts it again with the same address,
-// directory and arguments, and waits until it answers, its data loaded.
+// Restart kills the server if it runs, starts it again with the same address, directory and arguments, and waits until it
+// has loaded its data and answers.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *Server) Pause() error {
 	return eventually("the server to stop", func() (bool, error) { return stopped(s.proc.pid()), nil })
 }
 
-// Resume thaws a paused server (SIGCONT), which then executes all it was sent meanwhile.
+// Resume continues a paused server (SIGCONT), which then executes the commands that it was sent meanwhile.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +198,7 @@ func (s *Server) Close() {
 	}
 }
 
-// Output is the end of what the server has printed since its last start.
+// Output returns the end of the server's output since its last start.
 func (s *Server) Output() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +211,8 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return NewClient(tb, s.Addr)
 }
 
-// awaitReady waits until the server at addr answers and is the process that we started,
-// not another program's server that took the port first.
+// awaitReady waits until the server at addr answers, and is the process that was started, not another program's server
+// that took the port first.
 func awaitReady(addr string, p *process) error {
 	err := eventually(addr+" to answer", func() (bool, error) {
 		if !p.alive() {
@@ -222,7 +222,7 @@ func awaitReady(addr string, p *process) error {
 		if err != nil || strings.HasPrefix(answer, "-LOADING") {
 			return false, nil
 		}
-		// A server that wants a password does not say who it is.
+		// A server that requires a password does not report its process id.
 		ours := "process_id:" + strconv.Itoa(p.pid()) + "\r\n"
 		return strings.HasPrefix(answer, "-NOAUTH") || strings.Contains(answer, ours), nil
 	})

@@ -23,8 +23,8 @@ func Slow(tb testing.TB) {
 	}
 }
 
-// Timed leaves a test out unless RELOCK_REQUIRE_REDIS=1: it runs in real time, and passes only on a machine that has time
-// for it. The gate runs these tests with nothing beside them.
+// Timed leaves a test out unless RELOCK_REQUIRE_REDIS=1. The test runs in real time, and passes only on a machine that has
+// time for it. The gate runs these tests alone.
 func Timed(tb testing.TB) {
 	tb.Helper()
 	Slow(tb)
@@ -33,7 +33,7 @@ func Timed(tb testing.TB) {
 	}
 }
 
-// InTime makes the half of a test on a real server [Timed]: the test is about leases or pauses.
+// InTime makes the half of a test on a real server [Timed], because the test is about leases or pauses.
 func InTime(tb testing.TB) { inTime.Store(tb.Name(), true) }
 
 // inTime has the names of the tests that called InTime.

@@ -6,11 +6,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RefusedByACL matches what a command of a script fails with that its user may not run: before
-// Redis 7.2, and since.
+// RefusedByACL matches the error of a command in a script that the user may not run, before Redis 7.2 and since.
 const RefusedByACL = "can't run this command|ACL failure in script: .* no permissions to run"
 
-// User returns a client of s as a user who may do what these ACL rules say, and nothing else.
+// User returns a client of s for a user with exactly these ACL rules.
 func (s *Server) User(tb testing.TB, rules ...string) *redis.Client {
 	tb.Helper()
 	line := []any{"acl", "setuser", "app", "on", ">secret", "resetchannels", "-@all"}

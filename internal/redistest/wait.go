@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	// SoonEnough is for what must happen, on a machine that has much else to do.
+	// SoonEnough bounds the wait for what must happen, even on a busy machine.
 	SoonEnough = 15 * time.Second
-	// LookEvery is the pause between two looks at what must happen.
+	// LookEvery is the pause between two checks.
 	LookEvery = 2 * time.Millisecond
 )
 
-// Receive returns what comes from ch, which has to come soon enough.
+// Receive returns the next value of ch, which has to arrive within SoonEnough.
 func Receive[T any](tb testing.TB, ch <-chan T) (v T) {
 	tb.Helper()
 	select {
@@ -23,8 +23,8 @@ func Receive[T any](tb testing.TB, ch <-chan T) (v T) {
 	return v
 }
 
-// Eventually waits for cond, which it calls on the calling goroutine: that matters where
-// the owner is asked.
+// Eventually waits until cond returns true. It calls cond on the calling goroutine, which matters if cond depends on the
+// owner.
 func Eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(SoonEnough); !cond(); time.Sleep(LookEvery) {

@@ -7,7 +7,7 @@
 // The states of an undo in its queue:
 //
 //	due      Add puts it there, and starts a worker if there are few. A worker takes the oldest and sends it.
-//	unheard  It was sent without effect. After a pause, which all such undos share, it is due again.
+//	unanswered  It was sent without effect. After a pause, which all such undos share, it is due again.
 //	gone     It is settled, its lease has ended, the client is closed, or it was dropped.
 //
 // An undo may overtake the command that it undoes: on another connection, or when a silent network delivers everything
@@ -45,13 +45,13 @@ type Queue struct {
 	// a command is waited for. No mutex is held meanwhile, and several calls may run at once.
 	settle func(Name) bool
 
-	mu      sync.Mutex
-	pending map[id]*Name // all names: in due, in unheard, or being sent
-	due     []*Name      // to be sent, including names that newer ones have replaced
-	unheard []*Name      // sent without effect, to be sent again after a pause
-	misses  int          // pauses in a row
-	workers int          // goroutines that send
-	late    int          // released, and to be released again after a pause: mostUndos at most
+	mu         sync.Mutex
+	pending    map[id]*Name // all names: in due, in unanswered, or being sent
+	due        []*Name      // to be sent, including names that newer ones have replaced
+	unanswered []*Name      // sent without effect, to be sent again after a pause
+	misses     int          // pauses in a row
+	workers    int          // goroutines that send
+	late       int          // released, and to be released again after a pause: mostUndos at most
 }
 
 // Env is what a queue needs from its client.
@@ -77,12 +77,12 @@ const (
 
 // Name is a name of one owner, and the keys that it may have on Redis.
 type Name struct {
-	Keys       *keys.Set
-	Field      string
-	Until      clock.Instant // by then the lease has ended by itself
-	KeepUntil  clock.Instant // the end of its min hold; zero: it has none
-	Unobserved bool          // no waiter has observed it, so none needs to be woken
-	Late       bool          // a copy of the command that created it may be executed after it was released
+	Keys             *keys.Set
+	Field            string
+	Until            clock.Instant // by then the lease has ended by itself
+	PlaceholderUntil clock.Instant // the end of its min hold; zero: it has none
+	Unobserved       bool          // no waiter has observed it, so none needs to be woken
+	Late             bool          // a copy of the command that created it may be executed after it was released
 
 	// Release releases the keys in the way of their kind of lock. The queues of a quorum have their own way, and do
 	// not call it.
@@ -164,17 +164,17 @@ func (q *Queue) Add(next Name) {
 	// mutant: undo-dropped
 	q.pending[next.id()] = &next
 	q.send(&next)
-	for len(q.due)+len(q.unheard) > mostUndos {
+	for len(q.due)+len(q.unanswered) > mostUndos {
 		q.drop()
 	}
 }
 
-// drop forgets the oldest undo of due or of unheard, whichever of the two has less of its lease left. To find the
+// drop forgets the oldest undo of due or of unanswered, whichever of the two has less of its lease left. To find the
 // one with the least lease of all would require a search. mu is held.
 func (q *Queue) drop() {
 	line := &q.due
-	if len(q.due) == 0 || len(q.unheard) > 0 && q.unheard[0].Until.Mono < q.due[0].Until.Mono {
-		line = &q.unheard
+	if len(q.due) == 0 || len(q.unanswered) > 0 && q.unanswered[0].Until.Mono < q.due[0].Until.Mono {
+		line = &q.unanswered
 	}
 	q.forget(first(line))
 }
@@ -255,13 +255,13 @@ func (q *Queue) forget(done *Name) {
 	}
 }
 
-// repeat sends an undo again after a pause. All undos in unheard share one pause, which the first of them begins.
+// repeat sends an undo again after a pause. All undos in unanswered share one pause, which the first of them begins.
 // The goroutine that waits ends with the client.
 func (q *Queue) repeat(n *Name) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n.Missed = true
-	if q.unheard = append(q.unheard, n); len(q.unheard) > 1 {
+	if q.unanswered = append(q.unanswered, n); len(q.unanswered) > 1 {
 		return
 	}
 	q.misses++
@@ -270,8 +270,8 @@ func (q *Queue) repeat(n *Name) {
 		clock.Pause(q.env.Ctx, d)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		again := q.unheard
-		q.unheard = nil
+		again := q.unanswered
+		q.unanswered = nil
 		q.send(again...)
 	})
 }

@@ -163,7 +163,7 @@ func TestUndo_AreBoundedAndTheOldestIsDropped(t *testing.T) {
 		all = append(all, q.adds(t, fmt.Sprint(i)))
 	}
 	q.mu.Lock()
-	kept, lines := len(q.pending), len(q.due)+len(q.unheard)
+	kept, lines := len(q.pending), len(q.due)+len(q.unanswered)
 	q.mu.Unlock()
 	require.LessOrEqual(t, lines, mostUndos)
 	require.LessOrEqual(t, kept, mostUndos+mostWorkers)
@@ -193,7 +193,7 @@ func TestUndo_OfTwoQueuesTheEarliestLeaseIsDropped(t *testing.T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.due = append(q.due, lasts("second", 2), lasts("fourth", 4))
-	q.unheard = append(q.unheard, lasts("first", 1), lasts("third", 3))
+	q.unanswered = append(q.unanswered, lasts("first", 1), lasts("third", 3))
 	for _, name := range []string{"first", "second", "third", "fourth"} {
 		q.drop()
 		for id := range q.pending {

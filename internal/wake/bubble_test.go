@@ -16,8 +16,7 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// A bubble is a hub on a fake clock, with a miniredis that it reaches through
-// pipes.
+// A bubble is a hub on a fake clock. It reaches a miniredis through pipes.
 type bubble struct {
 	*miniredis.Miniredis
 	hub *wake.Hub

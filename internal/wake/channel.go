@@ -5,26 +5,24 @@ import (
 	"time"
 )
 
-// A channel is one that has a subscriber, or was until a moment ago.
-// All its fields are guarded by mu.
+// A channel has a subscription, or had one until a moment ago. mu guards all its fields.
 //
 //	wanted ──► subscribing ──► live
 //	   ▲            │
-//	   ├────────────┤ refused with others: asked for again, alone
+//	   ├────────────┤ refused together with others: requested again, alone
 //	   │            ▼
 //	   └──────── refused         after RefusalRetry
 //
-// The loss of the connection takes every channel back to wanted.
+// If the connection is lost, every channel is wanted again.
 type channel struct {
 	name  string
-	hub   *Hub // nil while Shards look for the one that it belongs to
+	hub   *Hub // nil while Shards look up its hub
 	state state
 	subs  []*Subscription // few: different kinds of lock listen to the same channel
 
-	// sent: the channel was sent to the server on the connection in use. Only
-	// such a channel needs to be unsubscribed. A channel that was sent and is wanted again
-	// was refused, maybe because of others in the same SUBSCRIBE,
-	// so it gets a SUBSCRIBE of its own.
+	// sent: a SUBSCRIBE for the channel was sent on the connection in use. Only such a channel needs an UNSUBSCRIBE.
+	// If it is wanted again, the SUBSCRIBE was refused, perhaps because of another channel in it. Then the channel gets
+	// a SUBSCRIBE of its own.
 	sent bool
 }
 
@@ -38,27 +36,25 @@ func (ch *channel) subscribe(c *common, wake func(), message func(payload string
 	return s
 }
 
-// unused lets a channel go that has lost its last subscription. A channel that is on
-// no hub is let go by the search of the shards.
+// unused releases a channel without subscriptions. If the channel is on no hub, the search of the shards releases it.
 func (ch *channel) unused() {
 	h := ch.hub
 	switch {
 	case h == nil:
 		return
-	case ch.sent: // the server has it, or will get it: it lingers, and is unsubscribed then
+	case ch.sent: // the server has it, or will get it: it lingers first, and is unsubscribed after that
 		end := time.Now().Add(h.cfg.Linger)
 		h.idle.put(ch, end)
 		if h.lookAt.Before(end) {
-			return // the one that was woken is on its way: it need not start another goroutine
+			return // the run goroutine looks before that anyway
 		}
-	default: // nothing was sent for it, so there is nothing to take back
+	default: // nothing was sent for it, so there is nothing to unsubscribe
 		h.forget(ch)
 	}
 	h.nudge()
 }
 
-// suspect makes the link of a live channel suspect. On any other channel,
-// and on nil, no one expects messages.
+// suspect makes the link of a live channel suspect. No messages are expected on any other channel, or if ch is nil.
 func (ch *channel) suspect(missed bool) {
 	if ch == nil || ch.state != live {
 		return
@@ -76,55 +72,54 @@ const (
 	wanted      state = iota // waits for its SUBSCRIBE to be sent
 	subscribing              // its SUBSCRIBE is the command in flight
 	live                     // confirmed by the server
-	refused                  // refused by the server, by itself
+	refused                  // refused by the server in a SUBSCRIBE of its own
 )
 
-// A line is a queue of channels, each with the time when its turn comes. It
-// stays sorted because all channels of one line wait for the same duration.
-// The zero value is an empty line.
-type line struct {
-	order list.List // of turn
-	place map[*channel]*list.Element
+// A schedule is a queue of channels, each with the time when it is due. It stays sorted, because all channels in it
+// wait for the same duration. The zero value is empty.
+type schedule struct {
+	order list.List // of due
+	by    map[*channel]*list.Element
 }
 
-type turn struct {
+type due struct {
 	ch *channel
 	at time.Time
 }
 
-// put appends ch; if it was in the line, it loses its place.
-func (l *line) put(ch *channel, at time.Time) {
-	l.remove(ch)
-	if l.place == nil {
-		l.place = make(map[*channel]*list.Element)
+// put appends ch. If ch was in the schedule, it moves to the end.
+func (s *schedule) put(ch *channel, at time.Time) {
+	s.remove(ch)
+	if s.by == nil {
+		s.by = make(map[*channel]*list.Element)
 	}
-	l.place[ch] = l.order.PushBack(turn{ch, at})
+	s.by[ch] = s.order.PushBack(due{ch, at})
 }
 
-// remove takes ch out, if it is in the line.
-func (l *line) remove(ch *channel) {
-	if e, ok := l.place[ch]; ok {
-		l.order.Remove(e)
-		delete(l.place, ch)
+// remove removes ch if it is in the schedule.
+func (s *schedule) remove(ch *channel) {
+	if e, ok := s.by[ch]; ok {
+		s.order.Remove(e)
+		delete(s.by, ch)
 	}
 }
 
-// first returns the first channel and its time; nil if the line is empty.
-func (l *line) first() (*channel, time.Time) {
-	e := l.order.Front()
+// first returns the first channel and its time, or nil.
+func (s *schedule) first() (*channel, time.Time) {
+	e := s.order.Front()
 	if e == nil {
 		return nil, time.Time{}
 	}
-	t := e.Value.(turn)
-	return t.ch, t.at
+	d := e.Value.(due)
+	return d.ch, d.at
 }
 
-// take removes and returns the first channel if its turn has come, else nil.
-func (l *line) take(now time.Time) *channel {
-	ch, at := l.first()
+// take removes and returns the first channel if it is due, or returns nil.
+func (s *schedule) take(now time.Time) *channel {
+	ch, at := s.first()
 	if ch == nil || at.After(now) {
 		return nil
 	}
-	l.remove(ch)
+	s.remove(ch)
 	return ch
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// A proxy stands between client and server, and can be told to misbehave.
+// A proxy is between client and server, and injects faults.
 type proxy struct {
 	net.Listener
 	target string
@@ -69,7 +69,7 @@ func (p *proxy) pass(dst io.WriteCloser, src io.Reader) {
 		n, err := src.Read(buf)
 		if hole := p.hole.Load(); hole != nil {
 			<-*hole
-			return // what fell into the hole is lost
+			return // these bytes are lost
 		}
 		if err != nil {
 			return
@@ -103,7 +103,7 @@ func (p *proxy) cut() {
 	p.conns = nil
 }
 
-// inject sends bytes to the last client as if the server had.
+// inject sends bytes to the last client, as if they came from the server.
 func (p *proxy) inject(t *testing.T, bytes string) {
 	t.Helper()
 	p.mu.Lock()
@@ -112,8 +112,7 @@ func (p *proxy) inject(t *testing.T, bytes string) {
 	require.NoError(t, err)
 }
 
-// requireRecovered waits until w has been told of a loss after its first n
-// wake-ups, is live again, and gets messages.
+// requireRecovered waits until w, after its first n wake-ups, is woken by a loss, is live again, and gets messages.
 func requireRecovered(t *testing.T, w *waiter, n int64, rdb redis.UniversalClient, channel string) {
 	t.Helper()
 	w.waitWoken(t, n+1) // the loss, and the new confirmation
@@ -165,7 +164,7 @@ func TestConnection_BlackHoleIsNoticedByTheMissingPong(t *testing.T) {
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
 }
 
-func TestSuspicion_FindsADeafConnectionBeforeThePingIsDue(t *testing.T) {
+func TestSuspicion_FindsASilentConnectionBeforeThePingIsDue(t *testing.T) {
 	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
@@ -222,7 +221,7 @@ func TestConnection_DeadServerIsNotBesieged(t *testing.T) {
 		subscribe(h, "b").Close()
 		return dials.Load() > 15
 	}, time.Second, 10*time.Millisecond, "too many attempts to connect")
-	require.EqualValues(t, 2, w.woken.Load(), "a failed attempt is no news")
+	require.EqualValues(t, 2, w.woken.Load(), "a failed attempt wakes no one")
 	require.NoError(t, m.Restart())
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
 }

@@ -14,13 +14,11 @@ import (
 // A link is one pub/sub connection, from its opening until anything goes wrong
 // with it for the first time.
 //
-// go-redis would go on: it reconnects by itself and subscribes to all channels
-// in one command. But then one refused channel silences all, and it is unknown whether a
-// message belongs to the old or the new connection. So a link
-// whose connection has failed is replaced as a whole.
+// go-redis reconnects by itself, and then subscribes to all channels in one command. If the server refuses one channel,
+// none is subscribed. And it is unknown whether a message comes from the old or the new connection. So a link whose
+// connection has failed is replaced as a whole.
 //
-// A link has one command in flight at most, so that an error reply, which names
-// no channel, can be attributed.
+// A link has at most one command in flight. An error reply names no channel, so it belongs to that command.
 type link struct {
 	ps     *redis.PubSub // nil until the first command is sent
 	hub    *Hub
@@ -31,7 +29,7 @@ type link struct {
 	// The fields below are guarded by Hub.mu. The run goroutine writes them; deliver writes fresh, too.
 	opened time.Time
 	spoken bool      // the server has sent something
-	fresh  time.Time // when something was sent or received last
+	fresh  time.Time // when something was last sent or received
 	flight *command  // sent, or being sent, and not yet answered; nil if none
 }
 
@@ -57,10 +55,9 @@ const ping = "ping"
 type verbs struct {
 	subscribe, unsubscribe string
 
-	// maxArgs bounds the channels in one SUBSCRIBE or UNSUBSCRIBE. It is the
-	// number of channels that each cost a round trip when one of them is
-	// refused, against the number of round trips that a new connection costs
-	// with many channels.
+	// maxArgs bounds the channels in one SUBSCRIBE or UNSUBSCRIBE. If one channel is refused, each channel of the
+	// command costs a round trip of its own. With a lower bound, a new connection needs more round trips for many
+	// channels.
 	maxArgs int
 }
 
@@ -81,7 +78,7 @@ func newLink(h *Hub, now time.Time) *link {
 	}
 }
 
-// expect makes c the command in flight. It is called before c is sent, or the answer could come first.
+// expect makes c the command in flight. It is called before c is sent, because the answer could come at once.
 func (l *link) expect(c *command, now time.Time) {
 	c.sent = now
 	c.open = make(map[string]struct{}, len(c.args))
@@ -91,8 +88,7 @@ func (l *link) expect(c *command, now time.Time) {
 	l.flight, l.fresh = c, now
 }
 
-// answered records an answer, and reports whether there was a command in
-// flight that asked for it.
+// answered records an answer, and reports whether the command in flight asked for it.
 func (l *link) answered(verb, arg string) bool {
 	c := l.flight
 	if c == nil || c.verb != verb {
@@ -119,16 +115,15 @@ func (l *link) deadline(cfg *Config) time.Time {
 	return late
 }
 
-// send sends c in the background. The first command, a SUBSCRIBE, opens the
-// connection; only then the reading starts, because a Cluster client lets the
-// channel choose the node.
+// send sends c in the background. The first command is a SUBSCRIBE and opens the connection, because a Cluster client
+// chooses the node by the channel. Reading starts after that.
 func (l *link) send(rdb Subscriber, c *command) {
 	if l.ps != nil {
 		l.hub.all.Go(func() { l.call(c) })
 		return
 	}
 	if err := l.open(rdb); err != nil {
-		l.hub.all.Go(func() { l.tell(event{broken: err}) })
+		l.hub.all.Go(func() { l.notify(event{broken: err}) })
 		return
 	}
 	l.hub.all.Go(func() {
@@ -138,8 +133,8 @@ func (l *link) send(rdb Subscriber, c *command) {
 	})
 }
 
-// open makes the PubSub, unless the client panics, as one behind which there is a *redis.Ring
-// does: then messages cannot be had, and waiters go on polling.
+// open makes the PubSub. If the client panics, as a wrapped *redis.Ring does, there are no messages, and waiters keep
+// polling.
 func (l *link) open(rdb Subscriber) (err error) {
 	defer guard.Recover(&err)
 	l.ps = rdb.Subscribe(l.ctx)
@@ -150,7 +145,7 @@ func (l *link) open(rdb Subscriber) (err error) {
 func (l *link) call(c *command) (ok bool) {
 	err := l.ask(c)
 	if err != nil {
-		l.tell(event{broken: err})
+		l.notify(event{broken: err})
 	}
 	return err == nil
 }
@@ -172,16 +167,15 @@ func (l *link) ask(c *command) (err error) {
 	}
 }
 
-// backToBack is the longest time between two messages that arrived together. All of them are
-// delivered before the woken waiters run, because yielding takes long on a busy machine.
+// backToBack is the longest time between two messages that count as arrived together. The woken waiters run after the
+// last of them, because yielding takes long on a busy machine.
 const backToBack = 100 * time.Microsecond
 
-// read passes on what the server sends, until the connection fails. Messages
-// are delivered on this goroutine, not as events: a waiter is there for each of them, and
-// another goroutine in between would take a tenth of the time from a release to the waiter.
+// read passes on what the server sends, until the connection fails. It delivers messages on its own goroutine, not as
+// events, because another goroutine in between would add a tenth to the time from a release to the waiter.
 //
-// Receive has no deadline: one would make go-redis replace the connection. It
-// returns when the PubSub is closed.
+// Receive gets no deadline, because go-redis would replace the connection at the deadline. It returns when the PubSub
+// is closed.
 func (l *link) read() {
 	for {
 		began := time.Now()
@@ -193,37 +187,37 @@ func (l *link) read() {
 				now := time.Now()
 				l.hub.deliver(l, m, now)
 				if now.Sub(began) > backToBack {
-					runtime.Gosched() // woken waiters run first: to read again takes a system call
+					runtime.Gosched() // woken waiters run first, because the next read takes a system call
 				}
 			} else {
-				l.tell(event{msg: msg})
+				l.notify(event{msg: msg})
 			}
 		case errors.As(err, &reply) && l.ctx.Err() == nil:
-			l.tell(event{refuse: err})
+			l.notify(event{refuse: err})
 		default:
-			l.tell(event{broken: err})
+			l.notify(event{broken: err})
 			return
 		}
 	}
 }
 
-// receive waits for what the server sends next.
+// receive returns what the server sends next.
 func (l *link) receive() (msg any, err error) {
 	defer guard.Recover(&err)
 	return l.ps.Receive(l.ctx)
 }
 
-// tell passes ev to the run goroutine. It blocks until that takes the event, or the link is dropped, so it never
-// keeps a goroutine of a link that is not in use.
-func (l *link) tell(ev event) {
+// notify passes ev to the run goroutine. It blocks until the run goroutine takes ev, or the link is dropped. So no
+// goroutine of a dropped link stays.
+func (l *link) notify(ev event) {
 	select {
 	case l.events <- ev:
 	case <-l.ctx.Done():
 	}
 }
 
-// drop closes the connection in the background: go-redis may be holding its
-// lock, to reconnect. Ending the context ends the dialing at least.
+// drop closes the connection in the background, because go-redis may hold its mutex while it reconnects. The end of the
+// context at least ends a dial.
 func (l *link) drop() {
 	l.cancel()
 	if l.ps != nil {

@@ -7,33 +7,32 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// Majority wakes the subscribers of channels on which several servers publish the same
-// events, each for itself: for example the release of a lock, which has to be free on most of
-// them. It is safe for concurrent use.
+// Majority wakes the subscribers of channels on which several servers publish the same events independently. An event
+// is for example the release of a lock, which has to be free on most servers. It is safe for concurrent use.
 //
 // A subscription is live while it is live on most of the servers. That is enough: an event that counts is published
 // by a majority, which includes at least one of them.
 //
-// An event wakes once, when messages of most servers have arrived, and not
-// at each message: a waiter that acts on the first message is too early on the other servers. Messages from a minority
-// wake after a short delay, because the others may have no message, or it may be lost. The delay
-// has a random length, so that the waiters of different processes do not act together.
+// An event wakes once, when messages of most servers have arrived: on the first message, a waiter would be too early
+// for the other servers. Messages from a minority wake after a short delay, because the other servers may have published
+// nothing, or their messages may be lost. The delay is random, so that the waiters of different processes do not act
+// together.
 type Majority struct {
 	hubs   []*Hub
 	window time.Duration
 }
 
-// NewMajority returns a Majority of hubs, of different servers, which it closes with itself.
-// window is how far apart the messages of the servers about one thing may be.
+// NewMajority returns a Majority of the hubs of different servers. Its Close closes the hubs.
+// window is the longest time between the messages of the servers about one event.
 func NewMajority(hubs []*Hub, window time.Duration) *Majority {
 	return &Majority{hubs: hubs, window: window}
 }
 
 // Subscribe is Hub.Subscribe on every hub.
 func (m *Majority) Subscribe(name string, wake func()) *Subscription {
-	c := &merged{wake: wake, window: m.window, needed: len(m.hubs)/2 + 1, heard: make([]bool, len(m.hubs))}
+	c := &merged{wake: wake, window: m.window, needed: len(m.hubs)/2 + 1, received: make([]bool, len(m.hubs))}
 	for i, h := range m.hubs {
-		c.parts = append(c.parts, h.Subscribe(name, func() { c.hear(i) }))
+		c.parts = append(c.parts, h.Subscribe(name, func() { c.receive(i) }))
 	}
 	return &Subscription{merged: c}
 }
@@ -70,26 +69,26 @@ type merged struct {
 
 	// The fields guarded by mu are about one event on the servers, such as one release:
 	//
-	//	first message --most have arrived--> told: the other messages of the event are ignored
-	//	        \--the timer ends--> spoke --most have arrived--> told, after a second wake
+	//	first message --most have arrived--> byMajority: the other messages of the event are ignored
+	//	        \--the timer ends--> byMinority --most have arrived--> byMajority, after a second wake
 	//	any --a second message of one server, or window has passed--> the next event
-	mu     sync.Mutex
-	heard  []bool      // the servers whose message of the present event has arrived
-	since  time.Time   // the first of them
-	told   bool        // wake was called, for a majority
-	spoke  bool        // wake was called, for a minority
-	timer  *time.Timer // calls wake if the others stay silent; nil if no wake is pending
-	closed bool
+	mu         sync.Mutex
+	received   []bool      // by server: its message of the current event has arrived
+	since      time.Time   // when the first of these messages arrived
+	byMajority bool        // wake was called for a majority
+	byMinority bool        // wake was called for a minority
+	timer      *time.Timer // calls wake if no majority follows; nil if no wake is pending
+	closed     bool
 }
 
-// hear records a message or another event of server i.
-func (c *merged) hear(i int) {
+// receive records a message or another event of server i.
+func (c *merged) receive(i int) {
 	if c.note(i) {
 		c.wake()
 	}
 }
 
-// note is hear without the wake: it reports whether a wake is due.
+// note is receive without the wake. It reports whether a wake is due.
 func (c *merged) note(i int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,22 +97,22 @@ func (c *merged) note(i int) bool {
 	}
 	overdue := false
 	now := time.Now()
-	if c.heard[i] || now.Sub(c.since) > c.window {
+	if c.received[i] || now.Sub(c.since) > c.window {
 		// The next event. A pending wake of the previous event is due now.
 		overdue = c.rest()
-		clear(c.heard)
-		c.since, c.told, c.spoke = now, false, false
+		clear(c.received)
+		c.since, c.byMajority, c.byMinority = now, false, false
 	}
-	c.heard[i] = true
+	c.received[i] = true
 	// If both are due, one wake is enough.
-	switch n := count(c.heard); {
-	case c.told:
+	switch n := count(c.received); {
+	case c.byMajority:
 	case n >= c.needed:
 		c.rest()
-		c.told = true
+		c.byMajority = true
 		return true
-	case c.timer == nil && !c.spoke:
-		c.timer = time.AfterFunc(c.window/2+clock.N(c.window/2+1), c.speak)
+	case c.timer == nil && !c.byMinority:
+		c.timer = time.AfterFunc(c.window/2+clock.N(c.window/2+1), c.wakeByMinority)
 	}
 	return overdue
 }
@@ -123,27 +122,27 @@ func (c *merged) rest() bool {
 	if c.timer == nil {
 		return false
 	}
-	c.timer.Stop() // or it finds that it belongs to none
+	c.timer.Stop() // if it has fired already, it finds that it is no longer c.timer
 	c.timer = nil
 	return true
 }
 
-// speak wakes after the messages of a minority.
-func (c *merged) speak() {
+// wakeByMinority wakes after the messages of a minority.
+func (c *merged) wakeByMinority() {
 	c.mu.Lock()
-	tells := c.timer != nil && !c.closed
-	if tells {
-		c.timer, c.spoke = nil, true
+	due := c.timer != nil && !c.closed
+	if due {
+		c.timer, c.byMinority = nil, true
 	}
 	c.mu.Unlock()
-	if tells {
+	if due {
 		c.wake()
 	}
 }
 
-func count(heard []bool) int {
+func count(received []bool) int {
 	n := 0
-	for _, h := range heard {
+	for _, h := range received {
 		if h {
 			n++
 		}
@@ -151,7 +150,7 @@ func count(heard []bool) int {
 	return n
 }
 
-// live reports whether most parts are.
+// live reports whether most parts are live.
 func (c *merged) live() bool {
 	n := 0
 	for _, p := range c.parts {

@@ -15,23 +15,23 @@ import (
 //
 //	no goroutine --adopt: the first channel--> no link
 //	no link --a channel is wanted, and the pause is over--> link, a command in flight
-//	link, in flight --all of it answered, or refused--> link, idle --something to say--> link, in flight
+//	link, in flight --all of it answered, or refused--> link, idle --a command to send--> link, in flight
 //	link --broken, overdue, misled, or an answer that was not asked for--> no link, for a pause (lose)
 //	any --no channel is left, or Close--> no goroutine (finish)
 //
-// Subscribe, Close, Suspect and Missed change what is wanted, under mu, and kick. The goroutines of the link
-// send, read, and tell events. The run goroutine alone makes and drops links, and moves channels between their
-// states (see channel). Messages are the exception: the goroutine that reads them delivers them.
+// Subscribe, Close, Suspect and Missed change what is wanted, under mu, and kick. The goroutines of the link send
+// commands, read, and report events. Only the run goroutine makes and drops links, and moves channels between their
+// states (see channel). The goroutine that reads messages also delivers them.
 //
 // Invariants:
-//   - One command at most is in flight. So an error reply, which names no channel, belongs to that.
+//   - At most one command is in flight. So an error reply, which names no channel, belongs to it.
 //   - look decides by the state alone. So one kick stands for any number of changes.
-//   - A channel is live only on the link in use. When that is lost, its subscribers are woken, and poll.
-//   - Wakes are noted under mu, and called when it is free: Live has its new value by then.
+//   - A channel is live only on the link in use. When the link is lost, the subscribers are woken, and poll.
+//   - Wakes are recorded under mu, and called when mu is free. Live has its new value by then.
 //
-// What can come late: an event or a message of a link that was dropped, which tell and deliver throw away; a
-// wake for a subscription that has been closed since; and a subscription that comes just as the goroutine ends:
-// running is false by then, so adopt starts another one.
+// What can come late: an event or a message of a dropped link, which notify and deliver discard; a wake for a
+// subscription that is closed by then; and a subscription that begins just as the goroutine ends: running is false by
+// then, so adopt starts another goroutine.
 
 // A step is what remains to be done when mu is free again.
 type step struct {
@@ -39,7 +39,7 @@ type step struct {
 	send  *command // to be sent on link; nil if there is none
 	wakes []func()
 	next  time.Time // when to look again if nothing happens
-	end   bool      // there is nothing left to do, ever
+	end   bool      // the run goroutine ends
 }
 
 // run makes the connection what the subscriptions want it to be, for as long as
@@ -73,13 +73,12 @@ func (h *Hub) run() {
 	}
 }
 
-// look compares what is with what should be and decides what to do next. It
-// needs to know only the state, not what has changed since the last look, so no
-// order of events can make it forget anything.
+// look compares the state with what is wanted, and returns the next step. It depends only on the state, not on what has
+// changed since the last look. So no order of events can make it miss a change.
 func (h *Hub) look(now time.Time) step {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// First, because choose looks at the link: a command must not be sent on one that is given up.
+	// First, because choose depends on the link: no command may be sent on a link that is given up.
 	if l := h.link; l != nil && (l.flight != nil && !now.Before(l.deadline(&h.cfg)) || h.misled(now)) {
 		h.lose(now)
 	}
@@ -87,8 +86,8 @@ func (h *Hub) look(now time.Time) step {
 	if !h.closed && h.free(now) {
 		send = h.choose(now)
 	}
-	// After choose, which may have forgotten the last channel that lingered. Then its UNSUBSCRIBE is not sent: the
-	// connection is closed instead.
+	// After choose, which may have removed the last lingering channel. Then the connection is closed, and no UNSUBSCRIBE
+	// is sent.
 	if h.closed || len(h.channels) == 0 {
 		return h.finish()
 	}
@@ -102,14 +101,13 @@ func (h *Hub) look(now time.Time) step {
 	return step{link: h.link, send: send, wakes: h.takeWakes(), next: h.lookAt}
 }
 
-// misled reports whether the link leads to the wrong server: by the map, or because
-// so many messages were missed.
+// misled reports whether the link leads to the wrong server, by the map or by the number of missed messages.
 func (h *Hub) misled(now time.Time) bool {
 	if h.misplaced {
 		return true
 	}
-	// One message may be lost on the way. And if the publisher is to blame, a new connection does not help: without
-	// the pause the hub would connect again and again.
+	// A single message may be lost on the way. And if the publisher is at fault, a new connection does not help. Without
+	// the pause the hub would reconnect again and again.
 	if h.missed < 2 || now.Before(h.moved.Add(h.cfg.PingInterval)) {
 		return false
 	}
@@ -125,8 +123,8 @@ func (h *Hub) free(now time.Time) bool {
 	return h.link.flight == nil
 }
 
-// nextLook returns when there is something to do if nothing happens before.
-// While a command is in flight, nothing else can be sent, whatever is due.
+// nextLook returns when to look again if nothing happens before. While a command is in flight, no other can be sent,
+// whatever is due.
 func (h *Hub) nextLook() time.Time {
 	l := h.link
 	switch {
@@ -136,7 +134,7 @@ func (h *Hub) nextLook() time.Time {
 		return l.deadline(&h.cfg)
 	}
 	next := l.fresh.Add(h.cfg.PingInterval)
-	for _, q := range []*line{&h.idle, &h.refused} {
+	for _, q := range []*schedule{&h.idle, &h.refused} {
 		if ch, at := q.first(); ch != nil && at.Before(next) {
 			next = at
 		}
@@ -144,8 +142,8 @@ func (h *Hub) nextLook() time.Time {
 	return next
 }
 
-// choose returns the next command; nil if there is nothing to send to the
-// server. Waiters come first, then tidiness, then doubt.
+// choose returns the next command, or nil. A SUBSCRIBE comes first, because waiters need it; then an UNSUBSCRIBE; then a
+// PING.
 func (h *Hub) choose(now time.Time) *command {
 	for ch := h.refused.take(now); ch != nil; ch = h.refused.take(now) {
 		ch.state = wanted
@@ -157,7 +155,7 @@ func (h *Hub) choose(now time.Time) *command {
 	if names := h.takeIdle(now); names != nil {
 		return &command{verb: h.verbs.unsubscribe, args: names}
 	}
-	// Without a link there is nothing to ping; with one, silence is suspicious.
+	// A link is pinged if it is suspect, or silent for PingInterval.
 	suspect := h.suspect && !now.Before(h.pinged.Add(h.cfg.PongTimeout))
 	h.suspect = false
 	if l := h.link; l == nil || !suspect && now.Before(l.fresh.Add(h.cfg.PingInterval)) {
@@ -168,13 +166,13 @@ func (h *Hub) choose(now time.Time) *command {
 	return &command{verb: ping, args: []string{"relock-" + strconv.Itoa(h.pings)}}
 }
 
-// takeWanted moves channels to subscribing and returns their names: as many as
-// fit into one command, or a single one that has been refused before.
+// takeWanted moves channels to subscribing, and returns their names: as many as fit into one command, or a single
+// channel whose SUBSCRIBE was refused before.
 func (h *Hub) takeWanted() (names []string) {
 	for len(names) < h.verbs.maxArgs {
 		ch, _ := h.wanted.first()
-		// One that was sent before was in a SUBSCRIBE that was refused as a whole. If it is the reason, the others
-		// would be refused with it again.
+		// A channel that was sent before was in a refused SUBSCRIBE. It may be the reason, and then the others would be
+		// refused again.
 		if ch == nil || ch.sent && len(names) > 0 {
 			break
 		}
@@ -189,10 +187,9 @@ func (h *Hub) takeWanted() (names []string) {
 	return names
 }
 
-// takeIdle forgets channels that have lingered long enough, and returns their
-// names. It is called with no command in flight, so none of them is
-// subscribing. A subscription that comes later makes a new channel, and its
-// SUBSCRIBE follows the UNSUBSCRIBE.
+// takeIdle removes channels that have lingered long enough, and returns their names. It is called when no command is in
+// flight, so none of them is subscribing. A later subscription makes a new channel, whose SUBSCRIBE follows the
+// UNSUBSCRIBE.
 func (h *Hub) takeIdle(now time.Time) (names []string) {
 	for len(names) < h.verbs.maxArgs {
 		ch := h.idle.take(now)
@@ -205,7 +202,7 @@ func (h *Hub) takeIdle(now time.Time) (names []string) {
 	return names
 }
 
-// handle changes the state of channels by an event of the link.
+// handle applies an event of the link to the states of channels.
 func (h *Hub) handle(ev event, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,44 +224,42 @@ func (h *Hub) handle(ev event, now time.Time) {
 	}
 }
 
-// confirm handles a confirmation of the server about a subscription.
+// confirm handles the server's confirmation of a SUBSCRIBE or UNSUBSCRIBE.
 func (h *Hub) confirm(msg *redis.Subscription, now time.Time) {
-	// The channel of a SUBSCRIBE in flight exists: one that has been sent is
-	// forgotten only when nothing is in flight, or together with the link.
+	// The channel of a SUBSCRIBE in flight exists: a channel that was sent is removed only when nothing is in flight, or
+	// together with the link.
 	ch := h.channels[msg.Channel]
 	switch asked := h.link.answered(msg.Kind, msg.Channel); {
 	case asked && msg.Kind == h.verbs.subscribe:
 		ch.state = live
 		h.noteWakes(ch)
-	case asked: // takeIdle has forgotten the channel already
+	case asked: // takeIdle has removed the channel
 	case h.shards != nil && ch != nil && ch.state == live && msg.Kind == h.verbs.unsubscribe:
-		// The slot has moved to another node. Those of other channels have not.
+		// The slot of this channel has moved to another node.
 		h.noteWakes(ch)
 		h.part(ch)
 		h.shards.astray(ch, h.shards.pause(now))
 	default:
-		// No one asked: the server has ended a subscription, or go-redis has
-		// moved to another connection without saying so.
+		// It was not requested: the server has ended a subscription, or go-redis has replaced the connection.
 		h.lose(now)
 	}
 }
 
-// refusal deals with an error reply to the command in flight. The server checks
-// all channels of a SUBSCRIBE before it subscribes to any, and does not say
-// which one it has refused: each is then asked for alone.
+// refusal handles an error reply to the command in flight. The server checks all channels of a SUBSCRIBE before it
+// subscribes to any, and the reply does not name the refused channel. So each channel is requested again, alone.
 func (h *Hub) refusal(reply error, now time.Time) {
 	c := h.link.flight
 	if c == nil {
-		// Not ours: go-redis has reconnected, and been refused.
+		// It is not for a command of the hub: go-redis has reconnected, and was refused.
 		h.lose(now)
 		return
 	}
 	h.link.flight = nil
 	if c.verb != h.verbs.subscribe {
-		return // a user without PING or UNSUBSCRIBE; a refusal is a sign of life too
+		return // the user may not use PING or UNSUBSCRIBE; the reply still shows that the connection works
 	}
 	if passing(reply) {
-		// The refusal is not about the channels. As refused ones they would be left alone for RefusalRetry.
+		// The reason is not the channels. As refused channels they would wait for RefusalRetry.
 		h.lose(now)
 		return
 	}
@@ -280,25 +275,22 @@ func (h *Hub) refusal(reply error, now time.Time) {
 			h.shards.astray(ch, h.shards.pause(now))
 			continue
 		}
-		// It stays known to the PubSub until it is unsubscribed like any other;
-		// it could do harm only if the link survived a reconnect.
+		// The PubSub keeps the name until it is unsubscribed. That would matter only if the link survived a reconnect.
 		ch.state = refused
 		h.refused.put(ch, now.Add(h.cfg.RefusalRetry))
 		h.noteWakes(ch)
 	}
 }
 
-// passing reports whether a refusal is about the state that the server is in, not the channels:
-// it will soon be another one.
+// passing reports whether the reason of a refusal is a passing state of the server, not the channels.
 func passing(reply error) bool {
 	return slices.ContainsFunc([]string{"BUSY ", "LOADING ", "MASTERDOWN "}, func(state string) bool {
 		return redis.HasErrorPrefix(reply, state)
 	})
 }
 
-// lose gives the link up. The next one is opened after a pause, so that a dead
-// server is not besieged; the jitter keeps processes that lost their
-// connections together from coming back together.
+// lose gives up the link. The next link is opened after a pause, which limits the load on a server that is down. The
+// pause is random, so that processes that lost their connections together do not reconnect together.
 func (h *Hub) lose(now time.Time) {
 	if now.Sub(h.link.opened) > h.cfg.MaxBackoff {
 		h.backoff = h.cfg.MinBackoff
@@ -308,10 +300,9 @@ func (h *Hub) lose(now time.Time) {
 	h.disconnect()
 }
 
-// disconnect drops the link, if there is one, and takes every channel back to
-// wanted. Those of a shard are looked up anew: their master may be gone for
-// good. Those that were live may have missed something; the others are polling
-// anyway, and a failed attempt to connect is no news to them.
+// disconnect drops the link, if there is one, and makes every channel wanted again. Channels of a shard are looked up
+// again, because their master may be gone for good. Subscribers of live channels are woken, because they may have missed
+// a message. The others poll anyway.
 func (h *Hub) disconnect() {
 	if h.link == nil {
 		return
@@ -319,7 +310,7 @@ func (h *Hub) disconnect() {
 	h.link.drop()
 	h.link, h.missed, h.misplaced = nil, 0, false
 	for _, ch := range slices.Collect(maps.Values(h.channels)) {
-		if len(ch.subs) == 0 { // it lingers: the next connection need not know of it
+		if len(ch.subs) == 0 { // it lingers, and is not needed on the next connection
 			h.forget(ch)
 			continue
 		}
@@ -335,8 +326,8 @@ func (h *Hub) disconnect() {
 	}
 }
 
-// finish ends the run goroutine. The next subscription starts another one, maybe before this one has called its
-// last wakes: they have nothing to do with that.
+// finish ends the run goroutine. The next subscription starts another one, perhaps before this one has called its last
+// wakes. The two do not depend on each other.
 func (h *Hub) finish() step {
 	h.disconnect()
 	for _, ch := range h.channels {
@@ -354,7 +345,7 @@ func (h *Hub) forget(ch *channel) {
 	}
 }
 
-// part gives ch away, as good as new.
+// part removes ch from the hub, and resets it.
 func (h *Hub) part(ch *channel) {
 	h.wanted.remove(ch)
 	h.refused.remove(ch)
@@ -370,11 +361,10 @@ func (h *Hub) noteWakes(ch *channel) {
 	}
 }
 
-// deliver gives a message that l has read to the subscribers of its channel, if l is
-// still in use.
+// deliver passes a message that l has read to the subscribers of its channel, if l is still in use.
 func (h *Hub) deliver(l *link, msg *redis.Message, now time.Time) {
 	h.mu.Lock()
-	// A copy, because subscriptions may come and go as soon as mu is free, and no wake is called under it.
+	// A copy, because subscriptions may change as soon as mu is free, and no wake is called under mu.
 	var buf [4]*Subscription
 	subs := buf[:0]
 	if h.link == l {

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// Cluster returns on which master a channel lives. *redis.ClusterClient does.
+// Cluster returns the master of a channel. A *redis.ClusterClient is one.
 type Cluster interface {
 	// MasterForKey answers from a map of the slots, which may be out of date.
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
@@ -20,33 +20,31 @@ type Cluster interface {
 	ReloadState(ctx context.Context)
 }
 
-// Shards wake the subscribers of sharded channels (SSUBSCRIBE): what a Hub does
-// for all channels, with a hub for each master. They are safe for concurrent use.
+// Shards wake the subscribers of sharded channels (SSUBSCRIBE), with a hub for each master. They are safe for concurrent
+// use.
 //
-// A channel is on the hub of its master, or astray: new, or its slot has moved,
-// or its link was lost. Channels that are astray are looked up in the map of the
-// slots and given to the hub that it names, after a pause in which the map is
-// renewed if it was to blame. They are not live meanwhile. Those that are live
-// are compared with the map now and then. A hub without channels has no
-// connection and no goroutine.
+// A channel is on the hub of its master, or lost: it is new, or its slot has moved, or its link has failed. Lost channels
+// are not live. They are looked up in the map of the slots, and added to the hub of their master. If the map was wrong,
+// it is renewed during a pause before that. Live channels are compared with the map from time to time. A hub without
+// channels has no connection and no goroutine.
 type Shards struct {
 	common
 	cluster Cluster
 	cfg     Config
-	ctx     context.Context // of looking up; ends with Close
+	ctx     context.Context // of look-ups; ends with Close
 	cancel  context.CancelFunc
 	kick    chan struct{} // holds one: the search has something to look at
 
 	// The fields below are guarded by mu.
-	channels  map[string]*channel    // by name, wherever they are
-	lost      map[*channel]time.Time // those astray, which are those without a hub: when to look them up
-	hubs      map[*redis.Client]*Hub // by master; those that rest are dropped in time
+	channels  map[string]*channel    // by name: all of them
+	lost      map[*channel]time.Time // the channels without a hub, and when to look them up
+	hubs      map[*redis.Client]*Hub // by master; idle ones are dropped after a time
 	searching bool                   // the search goroutine exists; false only if channels is empty
 	stale     bool                   // the map was wrong
-	doubts    int                    // how often to look soon again whether it still is
-	auditAt   time.Time              // when to compare it with where the channels are
+	doubts    int                    // how many audits follow soon, because the map may still be wrong
+	auditAt   time.Time              // when to compare the live channels with the map
 	backoff   time.Duration
-	retryAt   time.Time // what goes astray because of the map is not looked up before
+	retryAt   time.Time // channels that are lost because of the map are not looked up before
 }
 
 // NewShards returns shards that subscribe on the masters of cluster. It starts
@@ -127,7 +125,7 @@ func (s *Shards) Close() {
 	}
 	s.nudge()
 	s.mu.Unlock()
-	s.cancel() // closed is set by now, so a look-up that fails by this is not repeated
+	s.cancel() // closed is set by now, so a look-up that fails because of this is not repeated
 	s.end(s.cfg.CloseTimeout)
 }
 
@@ -135,8 +133,8 @@ func (s *Shards) Close() {
 // is held.
 func (s *Shards) astray(ch *channel, at time.Time) {
 	s.await(ch, at)
-	// A map that was wrong about one slot may be wrong about others, whose masters have not said so. So what is
-	// live is compared with the map soon, and twice: the first time the map may not be renewed yet.
+	// A map that was wrong about one slot may be wrong about others, without a sign of it. So the live channels are
+	// compared with the map soon, and twice, because the first time the map may not be renewed yet.
 	s.stale, s.doubts = true, 2
 	if soon := time.Now().Add(s.cfg.MaxBackoff / 2); soon.Before(s.auditAt) {
 		s.auditAt = soon
@@ -154,7 +152,7 @@ func (s *Shards) await(ch *channel, at time.Time) {
 	s.nudge()
 }
 
-// nudge makes the search look at the state of things.
+// nudge makes the search look.
 func (s *Shards) nudge() {
 	select {
 	case s.kick <- struct{}{}:
@@ -162,9 +160,8 @@ func (s *Shards) nudge() {
 	}
 }
 
-// pause returns when to look up what the map was wrong about: with the others
-// of a moment ago, or after a pause that doubles for as long as the map stays
-// wrong. mu is held.
+// pause returns when to look up a channel about which the map was wrong: together with other such channels, or after a
+// pause that doubles while the map stays wrong. mu is held.
 func (s *Shards) pause(now time.Time) time.Time {
 	if now.Before(s.retryAt) {
 		return s.retryAt
@@ -181,13 +178,13 @@ func (s *Shards) pause(now time.Time) time.Time {
 type round struct {
 	reload bool       // renew the map
 	lost   []*channel // look them up
-	found  []*channel // see whether they are where they belong
+	found  []*channel // check that they are on the right hub
 	next   time.Time  // when to look again if nothing happens
 	end    bool       // there are no channels
 }
 
-// search finds the hubs of channels for as long as there are any. It does no
-// I/O but to load a map that was never loaded.
+// search finds the hubs of channels, for as long as there are channels. Its only I/O is to load a map that was never
+// loaded.
 func (s *Shards) search() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -199,8 +196,8 @@ func (s *Shards) search() {
 		if r.reload {
 			s.reload()
 		}
-		// The map is asked without mu, because it may have to be loaded. Meanwhile a channel may be closed, or go
-		// astray: settle and verify look again.
+		// The map is used without mu, because it may have to be loaded. Meanwhile a channel may be closed or lost, so
+		// settle and verify check again.
 		for _, ch := range r.lost {
 			master, err := s.masterOf(ch)
 			s.settle(ch, master, err)
@@ -239,7 +236,7 @@ func (s *Shards) look(now time.Time) round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := round{reload: s.stale, next: s.auditAt}
-	// First, because it may forget the last channel; then the search ends.
+	// First, because it may remove the last channel, and then the search ends.
 	for ch, at := range s.lost {
 		switch {
 		case len(ch.subs) == 0:
@@ -263,10 +260,9 @@ func (s *Shards) look(now time.Time) round {
 	return r
 }
 
-// audit returns the live channels, which are to be compared with the map, and
-// schedules the next comparison: soon, if the map was wrong a moment ago. A master
-// that has become a replica ends its subscriptions, but accepts new ones: a channel that
-// comes back too early, by an old map, would stay there. mu is held.
+// audit returns the live channels, to be compared with the map, and schedules the next comparison, which comes soon if
+// the map was wrong just now. A master that becomes a replica ends its subscriptions, but accepts new ones. So a channel
+// that returns to it too early, by an old map, would stay there. mu is held.
 func (s *Shards) audit(now time.Time) (found []*channel) {
 	for _, ch := range s.channels {
 		if ch.state == live {
@@ -281,8 +277,8 @@ func (s *Shards) audit(now time.Time) (found []*channel) {
 	return found
 }
 
-// verify replaces the link of ch if its hub does not belong to its master. Then all channels of the hub are looked
-// up again: where one slot has moved, others may have moved, too.
+// verify replaces the link of ch if its hub does not belong to its master. Then all channels of the hub are looked up
+// again, because other slots may have moved, too.
 func (s *Shards) verify(ch *channel, master *redis.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +297,7 @@ func (s *Shards) forget(ch *channel) {
 	}
 }
 
-// settle gives ch to the hub of its master, if it is still in use.
+// settle adds ch to the hub of its master, if ch is still in use.
 func (s *Shards) settle(ch *channel, master *redis.Client, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,9 +313,8 @@ func (s *Shards) settle(ch *channel, master *redis.Client, err error) {
 	}
 }
 
-// hubOf returns the hub of a master. It drops the hubs that have rested for so
-// long that they need not remember any more when to connect again: that master
-// may have left the Cluster. mu is held.
+// hubOf returns the hub of a master. It drops hubs that have been idle for so long that their retryAt does not matter
+// any more, because their masters may have left the Cluster. mu is held.
 func (s *Shards) hubOf(master *redis.Client) *Hub {
 	h := s.hubs[master]
 	if h == nil {
@@ -327,8 +322,8 @@ func (s *Shards) hubOf(master *redis.Client) *Hub {
 		maps.DeleteFunc(s.hubs, func(_ *redis.Client, old *Hub) bool {
 			return !old.running && old.retryAt.Before(long)
 		})
-		// All hubs share mu and closed. So a channel goes from one hub to another in one step, and Close of the
-		// shards closes each.
+		// All hubs share mu and closed. So a channel moves from one hub to another in one step, and Close of the shards
+		// closes every hub.
 		h = newHub(&s.common, master, s.cfg, &sharded)
 		h.shards = s
 		s.hubs[master] = h
@@ -336,8 +331,7 @@ func (s *Shards) hubOf(master *redis.Client) *Hub {
 	return h
 }
 
-// elsewhere reports whether, by a refusal, the channel lives on another
-// master, or on none now.
+// elsewhere reports whether a refusal means that the channel belongs to another master, or to none at present.
 func elsewhere(refusal error) bool {
 	return redis.HasErrorPrefix(refusal, "MOVED") || redis.HasErrorPrefix(refusal, "CLUSTERDOWN")
 }

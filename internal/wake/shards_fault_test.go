@@ -96,7 +96,7 @@ func TestShards_ChannelsAreNotLiveWithoutAMap(t *testing.T) {
 	a.placeOthers(master, nil)
 	w.waitLive(t)
 	require.Zero(t, shardSubscribers(t, master, "goes"))
-	channels, _ := s.Kept()
+	channels, _ := s.Remembered()
 	require.Equal(t, 1, channels)
 }
 
@@ -135,12 +135,12 @@ func TestShards_MasterThatLeftIsForgotten(t *testing.T) {
 		next := newClient(t, fresh.Options())
 		a.placeOthers(next, nil)
 		subscribeLive(t, s, "b").Close()
-		_, hubs := s.Kept()
+		_, hubs := s.Remembered()
 		return hubs <= 2
 	}, soon, 150*time.Millisecond)
 }
 
-func TestShards_DeafConnectionIsReplaced(t *testing.T) {
+func TestShards_SilentConnectionIsReplaced(t *testing.T) {
 	direct := startMaster(t)
 	p := startProxy(t, direct.Options().Addr)
 	cfg := config()

@@ -102,7 +102,7 @@ func connections(t *testing.T, master *redis.Client) int {
 	return strings.Count(list, "\n")
 }
 
-// requireShardRecovered waits until w, which was live, has been told of a loss and
+// requireShardRecovered waits until w, which was live, is woken by a loss and
 // is live on master, and gets messages.
 func requireShardRecovered(t *testing.T, w *waiter, master *redis.Client, channel string) {
 	t.Helper()
@@ -175,7 +175,7 @@ func TestShards_UnusedLeaveNothing(t *testing.T) {
 	require.NoError(t, redistest.FindLeaks(inUse))
 	stays.Close()
 	require.Eventually(t, func() bool {
-		channels, _ := s.Kept()
+		channels, _ := s.Remembered()
 		return channels == 0 && connections(t, master) == 0
 	}, soon, tick)
 	require.NoError(t, redistest.FindLeaks(idle))
@@ -221,7 +221,7 @@ func TestShards_SubscriptionsMayComeAndGoConcurrently(t *testing.T) {
 		}
 		all.Wait()
 		require.Eventually(t, func() bool {
-			channels, _ := s.Kept()
+			channels, _ := s.Remembered()
 			return channels == 0 && connections(t, masters[0])+connections(t, masters[1]) == 0
 		}, soon, tick)
 	})
@@ -244,7 +244,7 @@ func TestShards_NoneIsLiveAfterClose(t *testing.T) {
 	require.Eventually(t, func() bool { return connections(t, master) == 0 }, soon, tick)
 }
 
-// A lookout is a Cluster client that takes its time to tell where a channel is.
+// A lookout is a Cluster client with a slow look-up of channels.
 type lookout struct {
 	*atlas
 	asked  chan struct{}
@@ -288,7 +288,7 @@ func TestShards_UnfoundChannelIsForgotten(t *testing.T) {
 	w.Close()
 	l.answer <- struct{}{}
 	require.Eventually(t, func() bool {
-		channels, _ := s.Kept()
+		channels, _ := s.Remembered()
 		return channels == 0
 	}, soon, tick)
 	require.Zero(t, connections(t, master))

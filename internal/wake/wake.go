@@ -1,9 +1,8 @@
 // Package wake turns Redis pub/sub messages into wake-ups for waiters.
 //
-// A message is a hint and never the truth: it may be lost, late, doubled, or
-// about a state that has changed again. So the hub promises only to wake a
-// waiter whenever the waiter may have missed something, and to report whether
-// a long sleep is worthwhile:
+// A message is a hint: it may be lost, late, repeated, or about a state that has changed again. So a hub promises two
+// things. It wakes a waiter whenever the waiter may have missed something. And it reports whether the waiter may rely on
+// messages, and sleep long:
 //
 //	sub := hub.Subscribe(channel, wake)
 //	defer sub.Close()
@@ -15,11 +14,9 @@
 //		}
 //	}
 //
-// A hub has at most one connection, however many channels and subscriptions
-// there are, and none while there are none. Shards is the same for the sharded
-// pub/sub of a Cluster: a hub for each master, with the channels of its
-// slots for as long as it has them. Majority wakes after messages from most of several
-// servers.
+// A hub has one connection for all channels and subscriptions, and none if there are no channels. Shards is the same for
+// the sharded pub/sub of a Cluster, with a hub for the channels of each master. Majority wakes after messages from most
+// of several servers.
 package wake
 
 import (
@@ -31,42 +28,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Subscriber opens pub/sub connections. Every redis.UniversalClient is one,
-// except *redis.Ring, whose Subscribe needs the channels beforehand.
+// Subscriber opens pub/sub connections. Every redis.UniversalClient is one, except *redis.Ring, whose Subscribe panics
+// without channels.
 type Subscriber interface {
 	// Subscribe is called without channels, and must then do no I/O.
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Config holds the durations that a hub works with. All of them must be
-// positive, but for Linger.
+// Config has the durations of a hub. All must be positive, except Linger.
 type Config struct {
-	// PingInterval is the silence on the connection after which the hub asks
-	// the server for a sign of life.
+	// PingInterval is the silence on the connection after which the hub sends a PING.
 	PingInterval time.Duration
 
-	// PongTimeout is the silence after which a connection that owes an answer
-	// is replaced. So a connection that no longer receives anything is noticed
-	// after PingInterval + PongTimeout.
+	// PongTimeout is the silence after which a connection with a command in flight is replaced. So a connection that
+	// receives nothing is replaced after PingInterval + PongTimeout.
 	PongTimeout time.Duration
 
-	// AnswerTimeout bounds the wait for an answer while other messages keep
-	// coming, and the wait for the first answer on a new connection: dialing,
-	// TLS, and authentication are part of it.
+	// AnswerTimeout bounds the wait for an answer while other messages arrive, and the wait for the first answer on a new
+	// connection, which includes dialing, TLS and authentication.
 	AnswerTimeout time.Duration
 
-	// Linger is how long a channel without subscriptions stays subscribed at
-	// the server, so that a busy lock does not subscribe and unsubscribe at
-	// every turn. With 0 it is unsubscribed at once.
+	// Linger is how long a channel without subscriptions stays subscribed at the server, so that a busy lock does not
+	// subscribe and unsubscribe again and again. With 0 it is unsubscribed at once.
 	Linger time.Duration
 
-	// RefusalRetry is how long a channel that the server has refused (NOPERM)
-	// is left alone before the hub asks for it again on the same connection.
+	// RefusalRetry is the pause before the hub requests a channel again, on the same connection, that the server has
+	// refused (NOPERM).
 	RefusalRetry time.Duration
 
-	// MinBackoff and MaxBackoff bound the pause before a lost connection is
-	// replaced. It doubles with every connection that does not last as long as
-	// MaxBackoff; the real pause is a random one between half of it and all.
+	// MinBackoff and MaxBackoff bound the pause before a lost connection is replaced. The pause doubles after each
+	// connection that did not last for MaxBackoff. A random part of it, up to one half, is left out.
 	MinBackoff, MaxBackoff time.Duration
 
 	// CloseTimeout bounds Close.
@@ -75,8 +66,8 @@ type Config struct {
 
 // A Hub wakes the subscribers of channels. It is safe for concurrent use.
 //
-// Only its own goroutines do I/O: go-redis holds the lock of a PubSub while it
-// dials, so any call of a PubSub may take as long as dialing does.
+// Only its own goroutines do I/O: go-redis holds the mutex of a PubSub while it dials, so any call of a PubSub may take
+// as long as a dial.
 type Hub struct {
 	*common
 	shards *Shards // that the hub is part of; nil if it stands alone
@@ -84,33 +75,32 @@ type Hub struct {
 	cfg    Config
 	verbs  *verbs
 
-	kick chan struct{} // holds one: the run goroutine has something to look at
+	kick chan struct{} // holds one: makes the run goroutine look
 
 	// The fields below are guarded by mu.
 	running  bool                // the run goroutine exists; false only if channels is empty
 	channels map[string]*channel // by name; each has subscriptions, or lingers
-	wanted   line                // channels to ask for: exactly those in state wanted
-	refused  line                // channels to ask for again: exactly those in state refused
-	idle     line                // channels to unsubscribe: those sent, without subscriptions
-	suspect  bool                // a ping has been asked for
-	missed   int                 // messages that should have come since the last one that did
+	wanted   schedule            // channels to subscribe to: exactly those in state wanted
+	refused  schedule            // channels to request again: exactly those in state refused
+	idle     schedule            // channels to unsubscribe: those that were sent and have no subscriptions
+	suspect  bool                // a PING is requested
+	missed   int                 // messages that are missing since the last one that arrived
 
-	misplaced bool // channels belong to another hub
+	misplaced bool // some channels belong to another hub
 
 	// The fields below are changed by the run goroutine only, under mu.
 	lookAt  time.Time // when it looks again if nothing happens
 	link    *link     // the connection in use or being opened; nil if there is none
 	wakes   []func()  // to be called as soon as mu is free
-	pings   int       // numbers the pings
-	pinged  time.Time // when the last ping was sent
+	pings   int       // the number of PINGs sent
+	pinged  time.Time // when the last PING was sent
 	moved   time.Time // when a link was last given up because of missed messages
 	backoff time.Duration
 	retryAt time.Time // no connection is opened before
 }
 
-// NewHub returns a hub that subscribes through rdb. It starts nothing: the
-// connection and the goroutines exist only while there are subscriptions, or
-// channels that linger.
+// NewHub returns a hub that subscribes through rdb. It starts nothing: the connection and the goroutines exist only while
+// there are channels.
 func NewHub(rdb Subscriber, cfg Config) *Hub {
 	return newHub(new(common), rdb, cfg, &plain)
 }
@@ -127,12 +117,12 @@ func newHub(c *common, rdb Subscriber, cfg Config, v *verbs) *Hub {
 	}
 }
 
-// common is what hubs that pass channels to each other share.
+// common is shared by hubs that pass channels to each other.
 type common struct {
 	// mu is never held over I/O, over a wake, or over any other wait.
 	mu     sync.Mutex
 	closed bool
-	all    sync.WaitGroup // every goroutine that was started
+	all    sync.WaitGroup // of all goroutines
 }
 
 // A Subscription is one waiter's interest in one channel. It is safe for
@@ -143,28 +133,25 @@ type Subscription struct {
 	common  *common
 	ch      *channel // nil if the hub was closed already
 	wake    func()
-	message func(payload string) // in place of wake, if a message has arrived; may be nil
+	message func(payload string) // called instead of wake for a message; may be nil
 }
 
-// Subscribe asks for wake to be called on every event of the channel:
+// Subscribe calls wake on every event of the channel:
 //
 //   - a message has arrived;
-//   - the server has confirmed the channel, so what was published earlier may
-//     have been missed and what is published from now on will not be;
-//   - the connection is lost, so messages may have been missed;
-//   - the server has refused the channel, so no messages will come.
+//   - the server has confirmed the channel: earlier messages may be missed, later ones are not;
+//   - the connection is lost: messages may be missed;
+//   - the server has refused the channel: no messages will come.
 //
-// Live has its new value before wake is called. wake must not block, must be
-// safe for concurrent use, and may be called before Subscribe returns and once
-// more after Close. Subscribe never blocks either. If the channel is confirmed
-// already, the subscription is live at once, without a wake. After Hub.Close it
-// never is.
+// Live has its new value before wake is called. wake must not block, and must be safe for concurrent use. It may be
+// called before Subscribe returns, and once more after Close. Subscribe does not block. If the channel is confirmed
+// already, the subscription is live at once, without a wake. After Hub.Close it is never live.
 func (h *Hub) Subscribe(name string, wake func()) *Subscription {
 	return h.SubscribeTo(name, wake, nil)
 }
 
-// SubscribeTo is Subscribe for one that reads the messages: message is called with the
-// payload of each that arrives, on the terms of wake, and wake on the other events.
+// SubscribeTo is Subscribe for a caller that reads messages. It calls message with the payload of each message, and wake
+// on the other events. The same rules hold for message as for wake.
 func (h *Hub) SubscribeTo(name string, wake func(), message func(payload string)) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,9 +166,9 @@ func (h *Hub) SubscribeTo(name string, wake func(), message func(payload string)
 	return ch.subscribe(h.common, wake, message)
 }
 
-// Rejoin is SubscribeTo if the channel is in use already, or lingers, so that it costs no
-// traffic; otherwise it returns nil. It is for a caller that is about to send a request, which a message may
-// answer: if such a message reaches this process at all, the caller gets it.
+// Rejoin is SubscribeTo if the channel is in use already, or lingers, so that it causes no traffic. Otherwise it returns
+// nil. It is for a caller whose next request may be answered by a message: if the message reaches this process, the
+// caller gets it.
 func (h *Hub) Rejoin(name string, wake func(), message func(payload string)) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +185,7 @@ func (h *Hub) Uses(name string) bool {
 	return h.channels[name] != nil
 }
 
-// adopt takes in a channel that is on no hub; mu must be held.
+// adopt adds a channel that is on no hub. mu is held.
 func (h *Hub) adopt(ch *channel) {
 	ch.hub = h
 	h.channels[ch.name] = ch
@@ -210,9 +197,8 @@ func (h *Hub) adopt(ch *channel) {
 	h.nudge()
 }
 
-// Live reports whether messages of the channel reach the subscription: the
-// server has confirmed the channel on the connection that is in use now. It is
-// as true as the last sign of life from the server is fresh.
+// Live reports whether messages of the channel reach the subscription: the server has confirmed the channel on the
+// connection in use. A connection that has failed counts until the failure is noticed.
 func (s *Subscription) Live() bool {
 	if s.merged != nil {
 		return s.merged.live()
@@ -239,37 +225,32 @@ func (s *Subscription) Close() {
 	}
 }
 
-// open reports whether s has not been closed; mu must be held.
+// open reports whether s is not closed. mu is held.
 func (s *Subscription) open() bool {
 	return s.ch != nil && slices.Contains(s.ch.subs, s)
 }
 
-// Suspect reports to the hub that a poll found a change that a message on the channel
-// might have announced. The hub asks the server for a sign of
-// life, at most once per PongTimeout, and replaces the connection if there is
-// none. Suspect never blocks.
+// Suspect reports to the hub that a poll found a change which a message on the channel might have announced. The hub
+// sends a PING, at most once per PongTimeout, and replaces the connection if no answer arrives. Suspect does not block.
 func (h *Hub) Suspect(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.channels[name].suspect(false)
 }
 
-// Missed is Suspect for a caller that is certain that a message on the channel should
-// have come while it was live. The server may answer, and yet be the wrong one:
-// a former master. So the connection is replaced when a second message is
-// missed before any has arrived; at most once per PingInterval, because the publisher
-// may be to blame.
+// Missed is Suspect for a caller that is certain that a message is missing while the channel was live. The server may
+// answer the PING, and still be the wrong one, such as a former master. So if a second message is missing before any
+// arrives, the connection is replaced. This happens at most once per PingInterval, because the publisher may be at
+// fault.
 func (h *Hub) Missed(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.channels[name].suspect(true)
 }
 
-// Close ends all subscriptions, closes the connection, and waits until the
-// hub's goroutines have ended, at most for CloseTimeout: go-redis may be caught
-// in a handshake that only its own time-outs end; what is left then ends with
-// it. Subscriptions that were live are woken. Close is idempotent. It must not
-// be called by a wake.
+// Close ends all subscriptions, closes the connection, and waits for the hub's goroutines, for CloseTimeout at most: a
+// handshake of go-redis ends only by its own time-outs, and remaining goroutines end with it. Live subscriptions are
+// woken. Close is idempotent. A wake must not call it.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -293,7 +274,7 @@ func (c *common) end(d time.Duration) {
 	}
 }
 
-// nudge makes the run goroutine look at the state of things.
+// nudge makes the run goroutine look.
 func (h *Hub) nudge() {
 	select {
 	case h.kick <- struct{}{}:

@@ -27,7 +27,7 @@ func locksOn(t *testing.T, rdb redis.UniversalClient) *relock.Client {
 	return c
 }
 
-// startWorkers starts an asynq server on queue. What fails is told to failed.
+// startWorkers starts an asynq server on queue. Failures are sent to failed.
 func startWorkers(t *testing.T, b *redistest.Backend, queue string, failed chan<- error, handle asynq.HandlerFunc) *asynq.Server {
 	t.Helper()
 	mux := asynq.NewServeMux()

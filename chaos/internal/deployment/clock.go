@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// clockSource is a library that moves the wall clock of the program that it is loaded into.
+// clockSource is a library that shifts the wall clock of the program into which it is loaded.
 //
 //go:embed clockshim/shim.c
 var clockSource []byte
 
-// ErrNoCompiler says that a server's clock cannot be set here.
+// ErrNoCompiler reports that a server's clock cannot be set here.
 var ErrNoCompiler = errors.New("setting a server's clock takes a C compiler: no gcc on PATH")
 
-// clock is the wall clock of a server: a file that the library in that server looks at.
+// clock is the wall clock of a server: a file that the library in that server reads.
 type clock struct {
 	dir string
 }
@@ -56,7 +56,7 @@ func newClock() (*clock, error) {
 func (c *clock) library() string { return filepath.Join(c.dir, "shim.so") }
 func (c *clock) file() string    { return filepath.Join(c.dir, "shift") }
 
-// with has the programs that start begins run by this clock.
+// with makes the programs that start starts run by this clock.
 func (c *clock) with(start func() error) error {
 	for name, value := range map[string]string{"LD_PRELOAD": c.library(), "CLOCK_SHIFT": c.file()} {
 		if err := os.Setenv(name, value); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Do sends one command to a server, past all relays.
+// Do sends one command to a server, without a relay.
 func (d *Deployment) Do(ctx context.Context, s *redistest.Server, args ...any) error {
 	_, err := d.Ask(ctx, s, args...)
 	return err
@@ -27,7 +27,7 @@ func (d *Deployment) Ask(ctx context.Context, s *redistest.Server, args ...any) 
 	return answer, err
 }
 
-// Session has several commands run on one connection, for a server that takes no other one.
+// Session runs several commands on one connection, for a server that accepts no other.
 func (d *Deployment) Session(ctx context.Context, s *redistest.Server, fn func(ask func(...any) (any, error)) error) error {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: s.Addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: 10 * time.Second,

@@ -1,15 +1,14 @@
 // Package deployment runs Redis in every shape that the locks are used on: one server, a
 // Cluster, sentinels, a quorum of masters, with clocks of their own if they are wanted.
 //
-// It knows nothing of locks, of the processes that use them, or of faults: it starts servers
-// and answers what kind has to do with which server. Its users break the servers themselves.
+// It is independent of locks, of the processes that use them, and of faults: its users break the servers themselves.
 // The files:
 //
-//   - kind.go: the kinds that there are, and how a client connects to each
-//   - deployment.go: servers are started, and closed
-//   - command.go: commands to one server, past everything that stands between it and clients
-//   - failover.go: which server is master of a key, and how that changes
-//   - clock.go: a clock that can be set, by a library that a server is started with
+//   - kind.go: the kinds of deployments, and how a client connects to each
+//   - deployment.go: starting and closing servers
+//   - command.go: commands to one server, without the relays between it and the clients
+//   - failover.go: the master of a key, and how it changes
+//   - clock.go: a clock that can be set, by a library that is loaded into a server
 package deployment
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// masters is how many there are of a quorum: two may be missing.
+// masters is the number of masters in a quorum, of which two may fail.
 const masters = 5
 
 // skew is how far the clocks of two neighbours are apart in a SkewedQuorum.
@@ -30,12 +29,12 @@ const skew = 20 * time.Second
 // Deployment is what Redis runs on.
 type Deployment struct {
 	Kind    Kind
-	Servers []*redistest.Server // those that keep data: masters and replicas
+	Servers []*redistest.Server // the servers with data: masters and replicas
 
 	cluster    *redistest.Cluster
 	sentinel   *redistest.Sentinel
 	clocks     []*clock  // of Skewed and SkewedQuorum, one for each server
-	failedOver time.Time // when Failover had a replica take over last
+	failedOver time.Time // when Failover last promoted a replica
 }
 
 // Start starts a deployment. The error is [ErrNoCompiler] if the kind has clocks that can be
@@ -53,8 +52,8 @@ func Start(k Kind) (*Deployment, error) {
 			d.Servers = d.sentinel.Nodes
 		}
 	case Persistent:
-		// The page cache outlives a server that is killed. To sync each write would only have it stand still
-		// when the disk of this machine is busy, as under a fault that no one has noted.
+		// The page cache outlives a server that is killed. To sync each write would only make the server block while the
+		// disk of this machine is busy, like a fault that is not in the history.
 		err = d.serve("--appendonly", "yes", "--appendfsync", "no")
 	case Skewed:
 		err = d.serveAt(0)
@@ -85,7 +84,7 @@ func (d *Deployment) serve(args ...string) error {
 	return err
 }
 
-// serveAt is serve by a clock that is so far ahead.
+// serveAt is serve with a clock that is ahead by the given time.
 func (d *Deployment) serveAt(ahead time.Duration) error {
 	c, err := newClock()
 	if err != nil {
@@ -95,7 +94,7 @@ func (d *Deployment) serveAt(ahead time.Duration) error {
 	return errors.Join(c.shift(ahead), c.with(func() error { return d.serve() }))
 }
 
-// Close stops all servers, and removes what they have left.
+// Close stops all servers, and removes their files.
 func (d *Deployment) Close() {
 	switch {
 	case d.cluster != nil:
@@ -112,7 +111,7 @@ func (d *Deployment) Close() {
 	}
 }
 
-// Reached are the servers that clients connect to: sentinels, too.
+// Reached returns the servers to which clients connect, including sentinels.
 func (d *Deployment) Reached() []*redistest.Server {
 	if d.sentinel != nil {
 		return append(d.Servers[:len(d.Servers):len(d.Servers)], d.sentinel.Sentinels...)
@@ -120,7 +119,7 @@ func (d *Deployment) Reached() []*redistest.Server {
 	return d.Servers
 }
 
-// Entrances are the addresses that a client is given, for [Connect].
+// Entrances returns the addresses in the configuration of a client, for [Connect].
 func (d *Deployment) Entrances() []string {
 	servers := d.Servers
 	if d.sentinel != nil {
@@ -133,7 +132,7 @@ func (d *Deployment) Entrances() []string {
 	return addrs
 }
 
-// AwaitReady waits until the deployment is as good as new.
+// AwaitReady waits until the deployment is complete and healthy.
 func (d *Deployment) AwaitReady(ctx context.Context) error {
 	switch {
 	case d.cluster != nil:

@@ -7,7 +7,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Master returns the server that keeps the key. Of a quorum, all do: it is the first.
+// Master returns the master of the key. In a quorum every server is one, and Master returns the first.
 func (d *Deployment) Master(ctx context.Context, key string) (*redistest.Server, error) {
 	switch {
 	case d.cluster != nil:
@@ -33,15 +33,14 @@ func (d *Deployment) Replicas(ctx context.Context, key string, master *redistest
 	return replicas, nil
 }
 
-// FailoverIn is how long to wait before the next Failover of a Cluster: a master does not vote
-// for the replica of the same one again within two node timeouts.
+// FailoverIn returns how long to wait before the next Failover of a Cluster: within two node timeouts, masters do not vote
+// again for a replica of the same master.
 func (d *Deployment) FailoverIn() time.Duration {
 	return time.Until(d.failedOver.Add(2500 * time.Millisecond))
 }
 
-// Failover has a replica take over from the master of key, which is alive, and returns the
-// replica. In a Cluster the two agree on it, and nothing is lost. Sentinels do not ask the
-// master: it goes on taking writes, which are lost, until it is told.
+// Failover promotes a replica of the master of key, which is alive, and returns the replica. In a Cluster the two agree on
+// it, and nothing is lost. Sentinels do not ask the master: until it is notified, it accepts writes, which are lost.
 func (d *Deployment) Failover(ctx context.Context, key string) (*redistest.Server, error) {
 	if d.sentinel != nil {
 		return d.sentinel.Failover(ctx)
@@ -53,7 +52,7 @@ func (d *Deployment) Failover(ctx context.Context, key string) (*redistest.Serve
 	return master, err
 }
 
-// AwaitSuccessor waits until another server than old, which is down, is master of key.
+// AwaitSuccessor waits until a server other than old, which is down, is the master of key.
 func (d *Deployment) AwaitSuccessor(ctx context.Context, key string, old *redistest.Server) (*redistest.Server, error) {
 	if d.sentinel != nil {
 		return d.sentinel.AwaitFailover(ctx, old)
@@ -65,7 +64,7 @@ func (d *Deployment) AwaitSuccessor(ctx context.Context, key string, old *redist
 	return replica, d.AwaitMaster(ctx, key, replica)
 }
 
-// AwaitMaster waits until all nodes of a Cluster know that master keeps the key.
+// AwaitMaster waits until master is the master of the key according to all nodes of a Cluster.
 func (d *Deployment) AwaitMaster(ctx context.Context, key string, master *redistest.Server) error {
 	return d.cluster.AwaitMaster(ctx, key, master)
 }

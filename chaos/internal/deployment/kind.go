@@ -12,18 +12,18 @@ import (
 // Kind is a kind of deployment of Redis.
 type Kind string
 
-// The kinds that there are. Their values are shown by -scenario list.
+// The kinds. -scenario list shows their values.
 const (
-	Standalone   Kind = "standalone" // one server that keeps nothing on disk
-	Persistent   Kind = "aof"        // one that has written every command to a file when it answers
-	Skewed       Kind = "clock"      // one whose clock can be set
+	Standalone   Kind = "standalone" // one server that writes nothing to disk
+	Persistent   Kind = "aof"        // one server that writes each command to a file before it answers
+	Skewed       Kind = "clock"      // one server whose clock can be set
 	Cluster      Kind = "cluster"    // three masters with a replica each
 	Sentinel     Kind = "sentinel"   // a master with two replicas and three sentinels
-	Quorum       Kind = "quorum"     // five independent masters that keep nothing on disk
-	SkewedQuorum Kind = "clocks"     // such a quorum whose clocks are far apart
+	Quorum       Kind = "quorum"     // five independent masters that write nothing to disk
+	SkewedQuorum Kind = "clocks"     // a quorum whose clocks are far apart
 )
 
-// Votes reports whether locks of the kind are those of a quorum.
+// Votes reports whether locks on this kind are locks on a quorum.
 func (k Kind) Votes() bool { return k == Quorum || k == SkewedQuorum }
 
 // Dialer opens a connection to a server; nil is go-redis' own.

@@ -4,9 +4,8 @@ package random
 
 import "math/rand/v2"
 
-// New returns the random numbers of one of the things that a seed decides about: of a worker,
-// of a round, of a fault. What names it, by numbers, and each has numbers of its own: so none
-// depends on how many another has drawn before.
+// New returns the random numbers for one purpose, such as a worker, a round, or a fault. what identifies the purpose. Each
+// purpose has its own sequence, so it does not depend on how many numbers another has drawn.
 func New(seed uint64, what ...uint64) *rand.Rand {
 	h := seed
 	for _, n := range what {

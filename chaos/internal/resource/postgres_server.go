@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errNoPostgres says why there is no PostgreSQL to be had on this machine.
+// errNoPostgres reports why no PostgreSQL can be started on this machine.
 var errNoPostgres = errors.New("no PostgreSQL")
 
 // startTimeout bounds how long PostgreSQL may take to come up.

@@ -1,5 +1,5 @@
-// Package resource is what locks protect in a run: a store that refuses a fencing token
-// lower than one that it has taken.
+// Package resource is a store that locks protect in a run. It refuses a fencing token that is lower than one that it has
+// accepted.
 package resource
 
 import (
@@ -11,8 +11,8 @@ import (
 
 // Resource is a store with one value for each lock. It is safe for concurrent use.
 type Resource interface {
-	// Write stores value with token, unless a write of the same lock with a higher token
-	// was accepted before. After an error it may have been, or not.
+	// Write stores value with token, unless a write for the same lock with a higher token was accepted before. After an
+	// error the outcome is unknown.
 	Write(ctx context.Context, lock string, token int64, value string) (accepted bool, err error)
 	Close() error
 }
@@ -38,8 +38,8 @@ type Server struct {
 // Close stops the server.
 func (s *Server) Close() { s.stop() }
 
-// Start starts a server of every kind that can be had. A Redis is always among them; what
-// else there is not, without says.
+// Start starts a server of every available kind. A Redis is always among them. without lists the kinds that are not
+// available.
 func Start(ctx context.Context) (servers []*Server, without error, err error) {
 	redis, err := startRedis()
 	if err != nil {

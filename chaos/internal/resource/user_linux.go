@@ -10,11 +10,10 @@ import (
 	"syscall"
 )
 
-// user is whom PostgreSQL runs as: it refuses to be root.
+// user is the user of PostgreSQL, which refuses to run as root.
 type user struct{ credential *syscall.Credential } // nil: the user that runs this
 
-// unprivileged returns who is to run PostgreSQL: the user that runs this, or, if that is root,
-// a user who may do nothing.
+// unprivileged returns the user for PostgreSQL: the current user, or, if that is root, an unprivileged one.
 func unprivileged() (user, error) {
 	if os.Getuid() != 0 {
 		return user{}, nil
@@ -33,7 +32,7 @@ func unprivileged() (user, error) {
 	return user{}, errors.New("it does not run as root, and there is no user postgres or nobody")
 }
 
-// own gives a directory to the user.
+// own makes the user the owner of a directory.
 func (u user) own(dir string) error {
 	if u.credential == nil {
 		return nil
@@ -41,7 +40,7 @@ func (u user) own(dir string) error {
 	return os.Chown(dir, int(u.credential.Uid), int(u.credential.Gid))
 }
 
-// be has the command run as the user, and die with this process.
+// be makes the command run as the user, and die with this process.
 func (u user) be(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.credential, Pdeathsig: syscall.SIGQUIT}
 }
@@ -57,7 +56,7 @@ func run(cmd *exec.Cmd) (stop func(), err error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // it was told to end
+			_ = cmd.Wait() // it was stopped on purpose
 		}
 	}()
 	if err := <-started; err != nil {

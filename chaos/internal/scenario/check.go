@@ -48,8 +48,7 @@ func spansOf(events []history.Event) []span {
 	return spans
 }
 
-// lostWhereSevered judges that no Unlock succeeded of a hold that could not be renewed for
-// longer than its lease.
+// lostWhereSevered judges that the Unlock of a hold fails if the hold could not be renewed for longer than its lease.
 func lostWhereSevered(seen *stage.Evidence) error {
 	met := 0
 	for _, s := range spansOf(seen.Events) {
@@ -73,8 +72,7 @@ func lostWhereSevered(seen *stage.Evidence) error {
 	return nil
 }
 
-// someGaveUpInTime makes sure that contexts ended while the server was frozen; I6 judges
-// that their calls returned.
+// someGaveUpInTime checks that contexts ended while the server was frozen. I6 judges that their calls returned.
 func someGaveUpInTime(seen *stage.Evidence) error {
 	type call struct{ process, op int }
 	ends := map[call]int64{}
@@ -98,7 +96,7 @@ func someGaveUpInTime(seen *stage.Evidence) error {
 	return nil
 }
 
-// noCallFailed judges that no call failed, but for contexts that ended.
+// noCallFailed judges that no call failed, except by the end of its context.
 func noCallFailed(seen *stage.Evidence) error {
 	return failures(seen, history.LockReturn, history.UnlockReturn)
 }
@@ -118,8 +116,7 @@ func failures(seen *stage.Evidence, of ...history.Kind) error {
 	return nil
 }
 
-// misuseWasRefused judges what workers that misbehaved were told; in a crowd, which does not
-// misbehave, how much traffic it made.
+// misuseWasRefused judges the errors of misuses. For a crowd, which does not misuse the library, it judges the traffic.
 func misuseWasRefused(seen *stage.Evidence) error {
 	for _, e := range seen.Events {
 		if e.Kind != history.Misused {
@@ -137,8 +134,8 @@ func misuseWasRefused(seen *stage.Evidence) error {
 	return nil
 }
 
-// noHerd judges that a release wakes one waiter of each process, and no more: that the
-// requests to acquire are few for the holds.
+// noHerd judges that a release wakes only one waiter of each process: the number of requests to acquire is small in relation
+// to the holds.
 func noHerd(seen *stage.Evidence) {
 	tries, holds := seen.Sent(scripts.Acquire), 0
 	for _, e := range seen.Events {
@@ -152,12 +149,11 @@ func noHerd(seen *stage.Evidence) {
 	}
 }
 
-// getsInLine is how long after a waiter was told that it waits it has a place in the line, if nothing
-// keeps its requests from Redis.
+// getsInLine is the time from the answer that a waiter waits until it has an entry in the line, without faults.
 const getsInLine = 50 * time.Millisecond
 
-// inLine judges, where nothing is at fault and each process has one waiter, that none got the lock
-// which had asked when another one of another process had long been in the line, and before that.
+// inLine judges the order without faults, if each process has one waiter: if a waiter was in the line long before a waiter of
+// another process asked, it gets the lock first.
 func inLine(seen *stage.Evidence) error {
 	type call struct{ process, op int }
 	type wait struct{ called, queued, returned int64 }
@@ -181,7 +177,7 @@ func inLine(seen *stage.Evidence) error {
 		met++
 		for other, w := range waits {
 			if other.process != id.process && w.called > first.queued+int64(getsInLine) && w.returned != 0 && w.returned < first.returned {
-				seen.Breach("process %d asked at %s and got the lock at %s, before process %d, who was told at %s that it waits and got it at %s",
+				seen.Breach("process %d asked at %s and got the lock at %s, before process %d, which was in the line at %s and got it at %s",
 					other.process, seen.Clock(w.called), seen.Clock(w.returned), id.process, seen.Clock(first.queued), seen.Clock(first.returned))
 			}
 		}
@@ -192,9 +188,8 @@ func inLine(seen *stage.Evidence) error {
 	return nil
 }
 
-// minorityUnnoticed judges that a worker which came while masters were missing was served as
-// ever: that no call of it failed, and no hold of it was lost. Shared owners are left out: the
-// other goroutine may have come before.
+// minorityUnnoticed judges that a worker that came while masters were missing was served as usual: no call failed, and no
+// hold was lost. Shared owners are left out, because the other goroutine may have come before.
 func minorityUnnoticed(seen *stage.Evidence) error {
 	type worker struct {
 		process, worker int

@@ -11,9 +11,9 @@ import (
 	"github.com/relock-go/relock/chaos/internal/stage"
 )
 
-// told returns what is seen of a round with a lease of a second, in which worker 1 of process 1
+// seenOf returns what is seen of a round with a lease of a second, in which worker 1 of process 1
 // held a lock, in milliseconds since the beginning.
-func told(returned, called int64, outcome history.Outcome) *stage.Evidence {
+func seenOf(returned, called int64, outcome history.Outcome) *stage.Evidence {
 	seen := &stage.Evidence{Setup: stage.Setup{Kind: deployment.Standalone, Work: usual()}, Began: history.Now()}
 	at := func(ms int64) int64 { return seen.Began + ms*int64(time.Millisecond) }
 	for _, e := range []history.Event{
@@ -42,14 +42,14 @@ func TestCheck_ImpossibleUnlockIsABreach(t *testing.T) {
 		breaches int
 		tested   bool
 	}{
-		{"succeeded, held through all of it", during(told(100, 2000, history.OK), 0, 200, 1800), 1, true},
-		{"succeeded, as soon as the lease was over", during(told(100, 1250, history.OK), 1, 200, 1800), 1, true},
-		{"lost", during(told(100, 2000, history.IsLost), 0, 200, 1800), 0, true},
-		{"lost as soon as the holder could tell", during(told(100, 900, history.IsLost), 0, 200, 1800), 0, true},
-		{"another process was severed", during(told(100, 2000, history.OK), 2, 200, 1800), 0, false},
-		{"for less than the lease", during(told(100, 2000, history.OK), 0, 200, 1100), 0, false},
-		{"unlocked within the lease", during(told(100, 1100, history.OK), 0, 200, 1800), 0, false},
-		{"locked afterwards", during(told(1900, 3000, history.OK), 0, 200, 1800), 0, false},
+		{"succeeded, held through all of it", during(seenOf(100, 2000, history.OK), 0, 200, 1800), 1, true},
+		{"succeeded, as soon as the lease was over", during(seenOf(100, 1250, history.OK), 1, 200, 1800), 1, true},
+		{"lost", during(seenOf(100, 2000, history.IsLost), 0, 200, 1800), 0, true},
+		{"lost as soon as the holder could tell", during(seenOf(100, 900, history.IsLost), 0, 200, 1800), 0, true},
+		{"another process was severed", during(seenOf(100, 2000, history.OK), 2, 200, 1800), 0, false},
+		{"for less than the lease", during(seenOf(100, 2000, history.OK), 0, 200, 1100), 0, false},
+		{"unlocked within the lease", during(seenOf(100, 1100, history.OK), 0, 200, 1800), 0, false},
+		{"locked afterwards", during(seenOf(1900, 3000, history.OK), 0, 200, 1800), 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			require.Equal(t, tc.tested, lostWhereSevered(tc.seen) == nil)
@@ -59,7 +59,7 @@ func TestCheck_ImpossibleUnlockIsABreach(t *testing.T) {
 }
 
 func TestCheck_FindsCallsThatGaveUpDuringAFreeze(t *testing.T) {
-	seen := during(told(100, 200, history.OK), 0, 300, 900)
+	seen := during(seenOf(100, 200, history.OK), 0, 300, 900)
 	require.ErrorContains(t, someGaveUpInTime(seen), "nothing was tested")
 	call := history.Event{At: seen.Began + int64(400*time.Millisecond), Process: 1, Op: 3, Kind: history.LockCall, Wait: int64(100 * time.Millisecond)}
 	seen.Events = append(seen.Events, call)
@@ -69,18 +69,18 @@ func TestCheck_FindsCallsThatGaveUpDuringAFreeze(t *testing.T) {
 }
 
 func TestCheck_FailureIsABreachWhereNothingMayFail(t *testing.T) {
-	seen := told(100, 200, history.Failed)
+	seen := seenOf(100, 200, history.Failed)
 	require.NoError(t, noCallFailed(seen))
 	require.NoError(t, unlocksSucceeded(seen))
 	require.Len(t, seen.Breaches, 2)
 	require.Contains(t, seen.Breaches[0], "said Redis")
-	seen = told(100, 200, history.IsLost)
+	seen = seenOf(100, 200, history.IsLost)
 	require.NoError(t, unlocksSucceeded(seen))
 	require.Empty(t, seen.Breaches)
 }
 
 func TestCheck_MisuseIsCountedAndAWrongAnswerIsABreach(t *testing.T) {
-	seen := told(100, 200, history.OK)
+	seen := seenOf(100, 200, history.OK)
 	seen.Setup.Work.Misuse = 1
 	seen.Events = append(seen.Events, history.Event{Process: 1, Kind: history.Misused, Outcome: history.OK, Note: "a second Unlock"})
 	seen.Events = append(seen.Events, history.Event{Process: 1, Kind: history.Misused, Outcome: history.Failed, Note: "a third", Err: "<nil>, not held"})

@@ -13,11 +13,11 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// clientScenarios are those of processes that stop, die or misbehave.
+// clientScenarios are about processes that stop, die or misuse the library.
 var clientScenarios = []*Scenario{
 	{
 		Number: 7, Name: "client-paused",
-		What: "processes stop for longer than the lease: the first thing they learn then is the loss",
+		What: "processes stop for longer than the lease: when they continue, the loss is reported first",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Faults: []stage.Fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
 			Work: shortLeases.With(func(w *worker.Workload) { w.Long = 0.2 }),
@@ -57,7 +57,7 @@ var clientScenarios = []*Scenario{
 	},
 	{
 		Number: 30, Name: "fair-waiters-stop",
-		What: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
+		What: "processes that wait for fair locks are killed, or stop for longer than the lease of their entries: the others wait for one of them, not for all",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Faults: []stage.Fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter, pauseWaiterLong},
 			Work: usual().With(func(w *worker.Workload) {
@@ -67,17 +67,17 @@ var clientScenarios = []*Scenario{
 	},
 	{
 		Number: 32, Name: "line-harmed",
-		What: "many processes with one waiter each stand in one line: its first and the holder are killed, or stop; replies to what gets them there, keeps them there and gives the lock on are lost, or it is delivered late",
+		What: "many processes with one waiter each are in one line: the first and the holder are killed, or stop; replies to acquisitions, polls and releases are lost, or these are delivered late",
 		setups: []stage.Setup{{Kind: deployment.Standalone, Lanes: 2, Work: queueing(), Faults: []stage.Fault{
 			killFirst, pauseFirst, rarely(killProcess), pauseProcess(1.2, 2.5),
 			loseReply(scripts.Acquire), deliverLate(scripts.Acquire), loseReply(scripts.Release), deliverLate(scripts.Release), loseReply(scripts.Poll), deliverLate(scripts.Poll),
 		}}},
 	},
 	{
-		Number: 33, Name: "line-deaf",
-		What: "many processes with one waiter each stand in one line, and do not hear of their grants: those that listen no more are passed over, and none waits for longer than a lease",
+		Number: 33, Name: "line-unsubscribed",
+		What: "many processes with one waiter each are in one line, and messages of grants are lost: processes that are not subscribed are skipped, and none waits for longer than a lease",
 		setups: []stage.Setup{{Kind: deployment.Standalone, Work: queueing(), Faults: []stage.Fault{
-			killConnections("pubsub"), deafSubscriber, deafProcess, cut, denyPublish,
+			killConnections("pubsub"), silentSubscriber, silentProcess, cut, denyPublish,
 		}}},
 	},
 }
@@ -85,10 +85,10 @@ var clientScenarios = []*Scenario{
 // pauseProcess stops a process that holds a lock for a share of the lease.
 func pauseProcess(least, most float64) stage.Fault { return pause((*stage.Act).Holder, least, most) }
 
-// pauseWaiter stops a process that waits for longer than any place in a queue lasts.
+// pauseWaiter stops a process that waits, for longer than the lease of any entry in the line.
 var pauseWaiter = pause((*stage.Act).Waiter, 1.2, 2)
 
-// pauseWaiterLong stops it until all others of the line have been served again and again.
+// pauseWaiterLong stops it until all others in the line have been served many times.
 var pauseWaiterLong = pause((*stage.Act).Waiter, 4, 5)
 
 func pause(whom func(*stage.Act) *stage.Process, least, most float64) stage.Fault {
@@ -99,10 +99,10 @@ func pause(whom func(*stage.Act) *stage.Process, least, most float64) stage.Faul
 	}}
 }
 
-// killProcess ends a process that holds a lock the hard way, and starts another one.
+// killProcess kills a process that holds a lock, and starts another one.
 var killProcess = kill((*stage.Act).Holder)
 
-// killWaiter does so to one that waits.
+// killWaiter kills a process that waits, and starts another one.
 var killWaiter = kill((*stage.Act).Waiter)
 
 func kill(whom func(*stage.Act) *stage.Process) stage.Fault {
@@ -111,13 +111,13 @@ func kill(whom func(*stage.Act) *stage.Process) stage.Fault {
 	}}
 }
 
-// pauseFirst stops the process that is first in the line of a lock, for a while or until its place is gone.
+// pauseFirst stops the first process in the line of a lock, for a while or until its entry is gone.
 var pauseFirst = pause(firstInLine, 0.3, 2)
 
-// killFirst kills it.
+// killFirst kills the first process in the line of a lock.
 var killFirst = rarely(kill(firstInLine))
 
-// firstInLine chooses the process that is first in the line of a lock, if one stands there soon.
+// firstInLine returns the first process in the line of a lock, if there is one soon.
 func firstInLine(a *stage.Act) *stage.Process {
 	drawn := a.Victim()
 	for range 100 {
@@ -129,7 +129,7 @@ func firstInLine(a *stage.Act) *stage.Process {
 	return drawn
 }
 
-// standsFirst returns the process that is first in the line of a lock; nil if none can be made out.
+// standsFirst returns the first process in the line of a lock, or nil if it cannot be determined.
 func standsFirst(a *stage.Act) *stage.Process {
 	lock := a.Lock()
 	line := keys.LineOf(lock)
@@ -156,7 +156,7 @@ func standsFirst(a *stage.Act) *stage.Process {
 	return nil
 }
 
-// hogPool has a process block all connections of its own.
+// hogPool makes a process block all of its own connections.
 var hogPool = stage.Fault{Name: "pool exhausted", Inject: func(a *stage.Act) error {
 	p, d := a.Victim(), part(a, 1.5)
 	a.Begin("process %d blocks all its connections for %v", p.Number, d)
@@ -169,14 +169,14 @@ var hogPool = stage.Fault{Name: "pool exhausted", Inject: func(a *stage.Act) err
 	return nil
 }}
 
-// letMisuse lets the workers misbehave. How often they did is counted by the check.
+// letMisuse lets the workers misuse the library. The check counts how often they did.
 var letMisuse = stage.Fault{Name: "misuse", Inject: func(a *stage.Act) error {
 	a.Lasts(a.Work.TTL / 4)
 	a.HitUncounted()
 	return nil
 }}
 
-// crowd lets a thousand goroutines wait for one lock.
+// crowd makes a thousand goroutines wait for one lock.
 var crowd = stage.Fault{Name: "a thousand waiters", Inject: func(a *stage.Act) error {
 	a.Lasts(a.Work.TTL / 4)
 	a.Hit()

@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// failoverScenarios are those of masters that change.
+// failoverScenarios are about masters that change.
 var failoverScenarios = []*Scenario{
 	{
 		Number: 16, Name: "failover",
@@ -27,7 +27,7 @@ var failoverScenarios = []*Scenario{
 		setups: []stage.Setup{
 			{Kind: deployment.Cluster, Work: usual(), SplitBrain: true, Faults: []stage.Fault{zombie, unreplicated}},
 			{Kind: deployment.Sentinel, Work: usual(), SplitBrain: true, Faults: []stage.Fault{zombie, unreplicated}},
-			// A lease counts only if every replica has it: then it is never forgotten, and no two hold.
+			// A lease counts only if every replica has it. Then it is never lost, and there are never two holders.
 			{Kind: deployment.Cluster, Work: usual().With(func(w *worker.Workload) { w.Replicas = 1 }), Faults: []stage.Fault{zombie, unreplicated}},
 			{Kind: deployment.Sentinel, Work: usual().With(func(w *worker.Workload) { w.Replicas = 2 }), Faults: []stage.Fault{zombie, unreplicated, sentinelFailover}},
 		},
@@ -42,7 +42,7 @@ var failoverScenarios = []*Scenario{
 	},
 }
 
-// clusterFailover has a replica take over in agreement with its master, which loses nothing.
+// clusterFailover promotes a replica in agreement with its master, so that nothing is lost.
 var clusterFailover = stage.Fault{Name: "CLUSTER FAILOVER", Inject: func(a *stage.Act) error {
 	probe, err := newProbe(a)
 	if err != nil {
@@ -64,8 +64,7 @@ var clusterFailover = stage.Fault{Name: "CLUSTER FAILOVER", Inject: func(a *stag
 	return probe.survives("CLUSTER FAILOVER")
 }}
 
-// sentinelFailover has the sentinels replace a master that is alive. It goes on taking
-// writes, which are lost, until it is told.
+// sentinelFailover makes the sentinels replace a master that is alive. Until it is notified, it accepts writes, which are lost.
 var sentinelFailover = stage.Fault{Name: "SENTINEL FAILOVER", Inject: func(a *stage.Act) error {
 	probe, err := newProbe(a)
 	if err != nil {
@@ -89,10 +88,9 @@ var sentinelFailover = stage.Fault{Name: "SENTINEL FAILOVER", Inject: func(a *st
 	return probe.survives("SENTINEL FAILOVER")
 }}
 
-// moved waits until the deployment is complete again after a failover. The fault ends when
-// clients have moved to the new master: their subscriptions may stay on the old one, and
-// deaf, for longer. But if every replica has to confirm, there is one missing until the end.
-// A client that has not heard of the new master may write to the old one until that is a replica.
+// moved waits until the deployment is complete again after a failover. The fault ends when clients use the new master. Their
+// subscriptions may stay on the old one for longer, and receive nothing. If every replica has to confirm, one is missing
+// until the end. A client that is not notified of the new master may write to the old one until that is a replica.
 func moved(a *stage.Act) error {
 	a.Lasts(time.Second)
 	if a.Work.Replicas == 0 {
@@ -105,7 +103,7 @@ func moved(a *stage.Act) error {
 	return err
 }
 
-// zombie stops a master until a replica has taken over, and lets it go on then.
+// zombie stops a master until a replica has taken over, and then resumes it.
 var zombie = stage.Fault{Name: "zombie master", Inject: func(a *stage.Act) error {
 	key := a.Lock()
 	old, err := a.Deployment.Master(a, key)
@@ -187,7 +185,7 @@ var migrate = stage.Fault{Name: "slot migrated", Inject: func(a *stage.Act) erro
 	if err := move(a, slot, from, to); err != nil {
 		return err
 	}
-	// Those that listened at the former master are deaf until they have found the new one.
+	// Subscribers at the former master receive nothing until they have found the new one.
 	a.Disturb("slot %v, of %s, has moved", slot, key)
 	a.Hit()
 	return a.Deployment.AwaitMaster(a, key, to)

@@ -7,10 +7,10 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// master is the server that keeps a lock chosen at random.
+// master returns the master of a lock that is chosen at random.
 func master(a *stage.Act) (*redistest.Server, error) { return a.Deployment.Master(a, a.Lock()) }
 
-// aim chooses a process at random, and its relay to a server that keeps a lock.
+// aim returns a random process, and its relay to the master of a lock.
 func aim(a *stage.Act) (*stage.Process, *redistest.Relay, error) {
 	p := a.Victim()
 	s, err := master(a)
@@ -20,23 +20,23 @@ func aim(a *stage.Act) (*stage.Process, *redistest.Relay, error) {
 	return p, p.RelayTo(s), nil
 }
 
-// do sends one command to a server, past the relays.
+// do sends one command to a server, without a relay.
 func do(a *stage.Act, s *redistest.Server, args ...any) error {
 	return a.Deployment.Do(a, s, args...)
 }
 
-// shareOfTTL is a random duration between two shares of the lease.
+// shareOfTTL returns a random duration between two fractions of the lease.
 func shareOfTTL(a *stage.Act, least, most float64) time.Duration {
 	return a.Between(time.Duration(least*float64(a.Work.TTL)), time.Duration(most*float64(a.Work.TTL)))
 }
 
-// part is a random duration of no more than a share of the lease, and not much less.
+// part returns a random duration of a fraction of the lease, or a little less.
 func part(a *stage.Act, share float64) time.Duration {
 	d := time.Duration(share * float64(a.Work.TTL))
 	return a.Between(d*3/4, d)
 }
 
-// rarely gives the consequences of a fault their time.
+// rarely waits after a fault, for its consequences.
 func rarely(f stage.Fault) stage.Fault {
 	return stage.Fault{Name: f.Name, Inject: func(a *stage.Act) error {
 		err := f.Inject(a)

@@ -9,8 +9,8 @@ import (
 	"github.com/relock-go/relock/chaos/internal/stage"
 )
 
-// mix is everything at random: each round draws a deployment, and every act a fault of any
-// scenario that can be played on it.
+// mix is everything at random: each round has a random deployment, and each act is a random fault of any scenario that can be
+// played on it.
 var mix = &Scenario{
 	Number: 29, Name: "mix",
 	What:   "everything at random: deployments, and all faults that can be played on them",
@@ -23,7 +23,7 @@ var mix = &Scenario{
 	},
 }
 
-// mixed are the deployments of mix, those that cost least most often.
+// mixed are the deployments of mix. The cheapest are the most frequent.
 var mixed = []deployment.Kind{deployment.Standalone, deployment.Standalone, deployment.Standalone, deployment.Persistent, deployment.Skewed, deployment.Cluster, deployment.Cluster, deployment.Sentinel, deployment.Quorum}
 
 func drawMix(r *rand.Rand) stage.Setup {
@@ -49,7 +49,7 @@ func drawMix(r *rand.Rand) stage.Setup {
 // anywhere are the scenarios whose faults need no special deployment.
 var anywhere = []int{1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 15, 18, 22, 27}
 
-// forgetting are the scenarios whose faults delete tokens: after a clock was set back, they would begin again.
+// forgetting are the scenarios whose faults delete token counters: after a clock was set back, tokens would begin again.
 var forgetting = []int{13, 14}
 
 // faultsOn are the faults of all scenarios that can be played on a deployment.

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// networkScenarios are those of replies and messages that get lost.
+// networkScenarios are about replies and messages that are lost.
 var networkScenarios = []*Scenario{
 	{
 		Number: 1, Name: "acquire-reply-lost",
@@ -47,11 +47,11 @@ var networkScenarios = []*Scenario{
 		setups: []stage.Setup{{Kind: deployment.Standalone, Work: longLeases, Lossless: true, Faults: []stage.Fault{killConnections("pubsub")}}},
 	},
 	{
-		Number: 11, Name: "subscribers-deaf",
-		What: "subscribed connections stay open and hear nothing: waiters are served within a poll",
+		Number: 11, Name: "subscribers-silent",
+		What: "subscribed connections stay open and receive nothing: waiters are served within a poll",
 		setups: []stage.Setup{
-			{Kind: deployment.Standalone, Work: usual(), Faults: []stage.Fault{deafSubscriber, deafSubscriber, deafProcess}},
-			{Kind: deployment.Cluster, Work: longLeases.With(shardedPubSub), Lossless: true, Faults: []stage.Fault{deafSubscriber, clusterFailover, migrate}},
+			{Kind: deployment.Standalone, Work: usual(), Faults: []stage.Fault{silentSubscriber, silentSubscriber, silentProcess}},
+			{Kind: deployment.Cluster, Work: longLeases.With(shardedPubSub), Lossless: true, Faults: []stage.Fault{silentSubscriber, clusterFailover, migrate}},
 			{Kind: deployment.Sentinel, Work: usual(), SplitBrain: true, Faults: []stage.Fault{sentinelFailover}},
 		},
 	},
@@ -75,8 +75,7 @@ func loseReply(verb scripts.Verb) stage.Fault {
 	}}
 }
 
-// loseFirstReply is loseReply for a run by EVAL, which is the first of any process after
-// the server has forgotten its scripts.
+// loseFirstReply is loseReply for a run by EVAL, which is the first run of a script after the server has lost its scripts.
 func loseFirstReply(verb scripts.Verb) stage.Fault {
 	return stage.Fault{Name: "reply to first " + string(verb) + " lost", Inject: func(a *stage.Act) error {
 		server, err := master(a)
@@ -97,8 +96,7 @@ func loseFirstReply(verb scripts.Verb) stage.Fault {
 	}}
 }
 
-// deliverLate keeps one run of a script back, and has it executed when the process, and
-// others, have gone on.
+// deliverLate holds one run of a script back, and delivers it when the process and others have continued.
 func deliverLate(verb scripts.Verb) stage.Fault {
 	return stage.Fault{Name: string(verb) + " delivered late", Inject: func(a *stage.Act) error {
 		p, relay, err := aim(a)
@@ -128,8 +126,8 @@ func deliverLate(verb scripts.Verb) stage.Fault {
 	}}
 }
 
-// loseRenewal loses the reply to the next renewal of each process, and leaves them alone
-// then for so long that none loses two in one lease.
+// loseRenewal loses the reply to the next renewal of each process. The pause after that is so long that no process loses two
+// in one lease.
 var loseRenewal = stage.Fault{Name: "reply to renew lost", Inject: func(a *stage.Act) error {
 	server, err := master(a)
 	if err != nil {
@@ -158,8 +156,8 @@ var loseRenewal = stage.Fault{Name: "reply to renew lost", Inject: func(a *stage
 	return nil
 }}
 
-// killConnections has a server cut its connections of one type. Those of sentinels stay: they could take the master
-// for dead, and replace it, which would be a fault of its own.
+// killConnections makes a server cut its connections of one type. The connections of sentinels stay, because the sentinels
+// could replace the master, which would be a fault of its own.
 func killConnections(of string) stage.Fault {
 	return stage.Fault{Name: of + " connections killed", Inject: func(a *stage.Act) error {
 		server, err := master(a)
@@ -178,7 +176,7 @@ func killConnections(of string) stage.Fault {
 				if strings.Contains(about, " name=sentinel-") {
 					continue
 				}
-				n, err := ask("client", "kill", "id", id) // spares the one that asks
+				n, err := ask("client", "kill", "id", id) // does not kill the connection of this command
 				if err != nil {
 					return err
 				}
@@ -208,14 +206,13 @@ var cut = stage.Fault{Name: "connections cut", Inject: func(a *stage.Act) error 
 	return nil
 }}
 
-// deafSubscriber lets nothing more through to a process on the connection on which it is
-// subscribing.
-var deafSubscriber = stage.Fault{Name: "subscriber deaf", Inject: func(a *stage.Act) error {
+// silentSubscriber makes the connection silent on which a process subscribes next.
+var silentSubscriber = stage.Fault{Name: "subscriber silent", Inject: func(a *stage.Act) error {
 	p, relay, err := aim(a)
 	if err != nil {
 		return err
 	}
-	a.Disturb("process %d: the connection on which it subscribes next goes deaf", p.Number)
+	a.Disturb("process %d: the connection on which it subscribes next becomes silent", p.Number)
 	subscribes := redistest.Named("SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE")
 	if a.Rand.IntN(2) == 0 {
 		a.Meets(relay.LoseReply(subscribes))
@@ -228,14 +225,14 @@ var deafSubscriber = stage.Fault{Name: "subscriber deaf", Inject: func(a *stage.
 // readTimeout is how long go-redis waits for an answer on a connection before it opens another one.
 const readTimeout = 5 * time.Second
 
-// deafProcess turns all connections of a process into black holes; new ones work. So it is in force until go-redis
-// has given the others up.
-var deafProcess = stage.Fault{Name: "process deaf", Inject: func(a *stage.Act) error {
+// silentProcess turns all current connections of a process into black holes. New ones work, so the fault ends when go-redis
+// has given up the others.
+var silentProcess = stage.Fault{Name: "process silent", Inject: func(a *stage.Act) error {
 	p := a.Victim()
 	a.Begin("process %d: all its connections are black holes", p.Number)
 	defer a.End()
 	for _, r := range p.Relays {
-		r.Deafen()
+		r.BlackHoleCurrent()
 	}
 	a.Hit()
 	a.Lasts(readTimeout)

@@ -13,8 +13,8 @@ import (
 	"github.com/relock-go/relock/chaos/internal/stage"
 )
 
-// probe is a lock of the director's own, held by a client that no relay harms, to see
-// whether it survives what is done to the servers.
+// probe is a lock of the director, held by a client without a relay. It shows whether a lock survives the faults of the
+// servers.
 type probe struct {
 	act     *stage.Act
 	name    string
@@ -111,7 +111,7 @@ func (p *probe) survives(what string) error {
 
 func (p *probe) close() {
 	if p.locks != nil {
-		_ = p.locks.Close() // what it says was judged by survives
+		_ = p.locks.Close() // survives has judged the hold
 	}
 	_ = p.rdb.Close()
 }

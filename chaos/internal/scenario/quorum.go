@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// quorumScenarios are those of locks on several independent masters.
+// quorumScenarios are about locks on several independent masters.
 var quorumScenarios = []*Scenario{
 	{
 		Number: 24, Name: "quorum-minority",
@@ -53,7 +53,7 @@ var quorumScenarios = []*Scenario{
 	},
 }
 
-// minority and majority are two and three of the masters, others each time.
+// minority and majority return two and three of the masters, chosen at random.
 func minority(a *stage.Act) []*redistest.Server {
 	return some(a, 2, a.Rand.Perm(len(a.Deployment.Servers)))
 }
@@ -70,12 +70,11 @@ func some(a *stage.Act, n int, order []int) []*redistest.Server {
 	return chosen
 }
 
-// outage is what becomes of masters, for a while. It returns how they recover from that.
+// outage is a fault of masters for a while. It returns a function that ends it.
 type outage func(a *stage.Act, servers []*redistest.Server) (recover func() error, err error)
 
-// toMinority has something become of two masters, which keeps no waiter waiting. It takes so
-// long that what they may have forgotten has run out elsewhere. A hold that got its votes
-// before, while others split theirs, may depend on those two: it may be lost.
+// toMinority applies a fault to two masters, which delays no waiter. It lasts so long that the leases that they may have lost
+// have ended on the others. A hold that was acquired before, while votes were split, may depend on the two: it may be lost.
 func toMinority(what string, o outage) stage.Fault {
 	return stage.Fault{Name: what + " minority", Inject: func(a *stage.Act) error {
 		d := a.Between(3*a.Work.TTL, 5*a.Work.TTL)
@@ -90,7 +89,7 @@ func toMinority(what string, o outage) stage.Fault {
 	}}
 }
 
-// toMajority has something become of three masters, for longer than any lease.
+// toMajority applies a fault to three masters, for longer than any lease.
 func toMajority(what string, o outage) stage.Fault {
 	return stage.Fault{Name: what + " majority", Inject: func(a *stage.Act) error {
 		d := a.Between(a.Work.TTL*3/2, a.Work.TTL*5/2)
@@ -110,7 +109,7 @@ var (
 	killMinority   = toMinority("dead", killed)
 	freezeMinority = toMinority("frozen", frozen)
 	slowMinority   = toMinority("slow", slowed)
-	cutMinority    = toMinority("silent", unheard)
+	cutMinority    = toMinority("silent", noSubscriptions)
 
 	killMajority   = toMajority("dead", killed)
 	freezeMajority = toMajority("frozen", frozen)
@@ -127,7 +126,7 @@ func frozen(_ *stage.Act, servers []*redistest.Server) (func() error, error) {
 	return onEach(servers, (*redistest.Server).Resume), onEach(servers, (*redistest.Server).Pause)()
 }
 
-// slowed has every message of every process to the servers, and back, take longer.
+// slowed makes every message between the processes and the given servers slower.
 func slowed(a *stage.Act, servers []*redistest.Server) (func() error, error) {
 	d := a.Between(a.Work.TTL/10, a.Work.TTL/2)
 	links(a, servers, func(r *redistest.Relay) { r.Latency(d) })
@@ -138,7 +137,7 @@ func slowed(a *stage.Act, servers []*redistest.Server) (func() error, error) {
 	}, nil
 }
 
-func unheard(a *stage.Act, servers []*redistest.Server) (func() error, error) {
+func noSubscriptions(a *stage.Act, servers []*redistest.Server) (func() error, error) {
 	links(a, servers, func(r *redistest.Relay) { r.BlackHole(true) })
 	return func() error {
 		links(a, servers, mend)
@@ -146,7 +145,7 @@ func unheard(a *stage.Act, servers []*redistest.Server) (func() error, error) {
 	}, nil
 }
 
-// mend ends a black hole, and the connections that were in it.
+// mend ends a black hole, and cuts its connections.
 func mend(r *redistest.Relay) {
 	r.BlackHole(false)
 	r.Cut()
@@ -163,7 +162,7 @@ func onEach(servers []*redistest.Server, do func(*redistest.Server) error) func(
 	}
 }
 
-// links does something to the links of all processes to the servers.
+// links calls a function for the links of all processes to the servers.
 func links(a *stage.Act, servers []*redistest.Server, do func(*redistest.Relay)) {
 	for _, p := range a.Alive() {
 		for _, s := range servers {
@@ -172,8 +171,7 @@ func links(a *stage.Act, servers []*redistest.Server, do func(*redistest.Relay))
 	}
 }
 
-// restartMajority kills three masters and has them back at once, without their data: what
-// an operator has to avoid.
+// restartMajority kills three masters and restarts them at once, without their data, which an operator has to avoid.
 var restartMajority = stage.Fault{Name: "majority restarted empty", Inject: func(a *stage.Act) error {
 	a.Begin("three masters are killed and restarted empty")
 	defer a.End()
@@ -187,7 +185,7 @@ var restartMajority = stage.Fault{Name: "majority restarted empty", Inject: func
 	return recover()
 }}
 
-// restartOne does so to a single master. Another one later can make a majority of them.
+// restartOne restarts a single master without its data. Together with another one later, it can be part of a majority.
 var restartOne = stage.Fault{Name: "one restarted empty", Inject: func(a *stage.Act) error {
 	servers := some(a, 1, a.Rand.Perm(len(a.Deployment.Servers)))
 	a.Begin("%s is killed and restarted empty", servers[0].Addr)
@@ -201,8 +199,8 @@ var restartOne = stage.Fault{Name: "one restarted empty", Inject: func(a *stage.
 	return recover()
 }}
 
-// partition cuts every process off from a minority of its own, and then from another one:
-// in between nothing of either is whole again.
+// partition cuts every process off from a minority of the masters, chosen for each process, and then, without a pause, from
+// another one.
 var partition = stage.Fault{Name: "partitions", Inject: func(a *stage.Act) error {
 	d := a.Between(a.Work.TTL/4, a.Work.TTL*3/2)
 	a.Begin("every process is cut off from two masters for %v, and then from two others", d)

@@ -7,8 +7,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// refusals are error replies that say that a command was not executed, and that it may be
-// when sent again.
+// refusals are error replies after which a command was not executed, and may be sent again.
 var refusals = []string{
 	"LOADING Redis is loading the dataset in memory",
 	"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
@@ -53,15 +52,16 @@ var noReplicas = stage.Fault{Name: "NOREPLICAS", Single: true, Inject: func(a *s
 	return configure(a, "writes need a replica, and there is none", "min-replicas-to-write", "1", "0", part(a, 0.4))
 }}
 
-// outOfMemory leaves no room for anything new, and evicts nothing.
+// outOfMemory makes the server refuse new data, without eviction.
 var outOfMemory = stage.Fault{Name: "OOM", Inject: func(a *stage.Act) error {
 	return configure(a, "the server is out of memory", "maxmemory", "1", "0", part(a, 0.6))
 }}
 
-// busyAfter is after how many milliseconds a script makes the server BUSY, as Redis 6.2 calls it and later ones still do.
+// busyAfter is the parameter for the time after which a script makes the server BUSY, by its name in Redis 6.2, which later
+// versions accept, too.
 const busyAfter = "lua-time-limit"
 
-// busy has a script run for so long that the server refuses everything else.
+// busy runs a script for so long that the server refuses everything else.
 var busy = stage.Fault{Name: "BUSY", Inject: func(a *stage.Act) error {
 	server, err := master(a)
 	if err != nil {
@@ -88,7 +88,7 @@ var busy = stage.Fault{Name: "BUSY", Inject: func(a *stage.Act) error {
 	return do(a, server, "config", "set", busyAfter, "5000")
 }}
 
-// killScript ends a script that runs, or is about to, unless it has ended.
+// killScript ends a script that runs or is about to run, unless it has ended.
 func killScript(a *stage.Act, s *redistest.Server, ended <-chan struct{}) error {
 	for {
 		err := do(a, s, "script", "kill")
@@ -103,8 +103,7 @@ func killScript(a *stage.Act, s *redistest.Server, ended <-chan struct{}) error 
 	}
 }
 
-// readOnly makes the server a replica of a master that does not exist, which keeps its data,
-// and a master again.
+// readOnly makes the server a replica of a master that does not exist, which does not change its data, and then a master again.
 var readOnly = stage.Fault{Name: "READONLY", Single: true, Inject: func(a *stage.Act) error {
 	server, err := master(a)
 	if err != nil {
@@ -121,7 +120,7 @@ var readOnly = stage.Fault{Name: "READONLY", Single: true, Inject: func(a *stage
 	return do(a, server, "replicaof", "no", "one")
 }}
 
-// tooManyClients refuses new connections, and cuts those that there are.
+// tooManyClients refuses new connections, and cuts the existing ones.
 var tooManyClients = stage.Fault{Name: "max clients", Single: true, Inject: func(a *stage.Act) error {
 	server, err := master(a)
 	if err != nil {

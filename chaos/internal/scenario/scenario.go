@@ -1,18 +1,17 @@
-// Package scenario is the list of scenarios: in which ways things go wrong, how locks are used
-// meanwhile, and what has to be kept then besides the invariants.
+// Package scenario is the list of scenarios: their faults, their workloads, and their own promises besides the invariants.
 //
-// It knows how to break things, and leaves to package stage when that is done, to which
-// process, and what comes of it. It prints nothing. The files:
+// It defines how faults are injected. Package stage decides when a fault is injected, into which process, and judges the
+// result. The package prints nothing. The files:
 //
-//   - scenario.go: the Scenario, and how one is chosen
+//   - scenario.go: the Scenario, and how scenarios are selected
 //   - workloads.go: the ways in which locks are used
-//   - network.go, server.go, refusal.go, failover.go, quorum.go, client.go: the scenarios by
-//     what they break, and their faults
+//   - network.go, server.go, refusal.go, failover.go, quorum.go, client.go: the scenarios by the part that they break, and
+//     their faults
 //   - mix.go: everything at random
-//   - targeted.go: scenarios that are aimed at one promise each
-//   - faults.go: what the faults of several files have in common
-//   - probe.go: a lock that has to survive what is done to the servers
-//   - check.go: what scenarios promise of their own
+//   - targeted.go: scenarios for one promise each
+//   - faults.go: helpers of several faults
+//   - probe.go: a lock that has to survive the faults of servers
+//   - check.go: the own promises of scenarios
 package scenario
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/relock-go/relock/chaos/internal/stage"
 )
 
-// Scenario is one way in which things go wrong.
+// Scenario is a set of faults, with the workload and the deployments for it.
 type Scenario struct {
 	Number int
 	Name   string
@@ -42,7 +41,7 @@ func (s *Scenario) Play(ctx context.Context, on *stage.Stage, duration time.Dura
 	return on.Play(ctx, &stage.Plan{Number: uint64(s.Number), Name: s.Name, Setups: s.setups, Check: s.check}, duration)
 }
 
-// Kinds are the names of the deployments that s is played on, "any" if that is drawn.
+// Kinds returns the names of the deployments of s, "any" if they are random.
 func (s *Scenario) Kinds() []string {
 	kinds := make([]string, len(s.setups))
 	for i, setup := range s.setups {
@@ -52,22 +51,20 @@ func (s *Scenario) Kinds() []string {
 	return slices.Compact(kinds)
 }
 
-// general are the scenarios that "all" means, in the order of their numbers.
+// general are the scenarios of the selection "all", in the order of their numbers.
 var general = slices.SortedFunc(
 	slices.Values(slices.Concat(networkScenarios, serverScenarios, failoverScenarios, quorumScenarios, clientScenarios, []*Scenario{mix})),
 	func(a, b *Scenario) int { return cmp.Compare(a.Number, b.Number) },
 )
 
-// forCI are the scenarios of the selection "ci": those whose faults need no seconds, but for
-// those that come close to another one.
+// forCI are the scenarios of the selection "ci": those whose faults take less than seconds, without those that are similar
+// to another one.
 var forCI = []int{1, 2, 3, 4, 6, 7, 8, 9, 13, 14, 15, 16, 18, 21, 22, 24, 25, 27, 28, 29, 30, 31, 32, 33}
 
-// All returns every scenario that there is: those that "all" means, and those that are aimed at
-// one promise.
+// All returns every scenario: those of the selection "all", and those for one promise each.
 func All() []*Scenario { return slices.Concat(general, targeted) }
 
-// Choose returns the scenarios that are meant by "all", "ci", or names and numbers that are
-// separated by commas.
+// Choose returns the scenarios of a selection: "all", "ci", or names and numbers, separated by commas.
 func Choose(names string) ([]*Scenario, error) {
 	switch names {
 	case "all":

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// serverScenarios are those of a server that stops, forgets, refuses or is slow.
+// serverScenarios are about a server that stops, loses data, refuses commands, or is slow.
 var serverScenarios = []*Scenario{
 	{
 		Number: 4, Name: "caller-gives-up",
@@ -31,7 +31,7 @@ var serverScenarios = []*Scenario{
 	},
 	{
 		Number: 6, Name: "server-frozen-long",
-		What: "the server stops for longer than the lease: holds are lost in time, and their Unlock says so",
+		What: "the server stops for longer than the lease: holds are lost in time, and their Unlock reports it",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Faults: []stage.Fault{freeze(1.5, 2.2)},
 			Work: shortLeases.With(func(w *worker.Workload) { w.Long = 0.2 }),
@@ -64,7 +64,7 @@ var serverScenarios = []*Scenario{
 	},
 	{
 		Number: 18, Name: "server-refuses",
-		What:   "error replies that say that a command was not executed, made up and real: it is tried again",
+		What:   "made-up and real error replies that mean that a command was not executed: it is sent again",
 		setups: []stage.Setup{{Kind: deployment.Standalone, Work: usual(), Faults: []stage.Fault{refuse, refuse, refuse, noReplicas, busy, readOnly, tooManyClients}}},
 	},
 	{
@@ -110,7 +110,7 @@ func freeze(least, most float64) stage.Fault {
 	}}
 }
 
-// restartKeeping kills a server that has everything on disk.
+// restartKeeping kills a server that has everything on disk, and restarts it.
 var restartKeeping = stage.Fault{Name: "server killed, data kept", Inject: func(a *stage.Act) error {
 	probe, err := newProbe(a)
 	if err != nil {
@@ -166,7 +166,7 @@ func wipe(a *stage.Act, what string, command ...any) error {
 	return do(a, server, command...)
 }
 
-// evict has the server make room by throwing away what has a time to live.
+// evict makes the server evict keys that have an expiry.
 var evict = stage.Fault{Name: "eviction", Inject: func(a *stage.Act) error {
 	server, err := master(a)
 	if err != nil {
@@ -199,7 +199,7 @@ var evict = stage.Fault{Name: "eviction", Inject: func(a *stage.Act) error {
 	return err
 }}
 
-// evicted is how many keys the server has evicted so far.
+// evicted returns how many keys the server has evicted so far.
 func evicted(a *stage.Act, s *redistest.Server) (n int, err error) {
 	info, err := a.Deployment.Ask(a, s, "info", "stats")
 	if err != nil {
@@ -253,7 +253,7 @@ var pauseWrites = stage.Fault{Name: "CLIENT PAUSE", Inject: func(a *stage.Act) e
 	return nil
 }}
 
-// latency slows every command and every reply of a process down.
+// latency makes every command and every reply of a process slower.
 var latency = stage.Fault{Name: "latency", Inject: func(a *stage.Act) error {
 	p, d := a.Victim(), a.Between(a.Work.TTL/20, a.Work.TTL/3)
 	a.Begin("process %d: every message takes %v longer", p.Number, d)
@@ -282,8 +282,7 @@ var slowScript = stage.Fault{Name: "slow script", Inject: func(a *stage.Act) err
 	return do(a, server, "debug", "sleep", fmt.Sprintf("%.3f", d.Seconds()))
 }}
 
-// delayReply delays the reply to one run of a script, and all that follow it on its
-// connection.
+// delayReply delays the reply to one run of a script, and all later replies on its connection.
 func delayReply(verb scripts.Verb) stage.Fault {
 	return stage.Fault{Name: "reply to " + string(verb) + " delayed", Inject: func(a *stage.Act) error {
 		p, relay, err := aim(a)

@@ -10,8 +10,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// targeted are aimed at one promise each, to see whether a library that breaks it
-// is caught. They are no part of "all": what they inject is somewhere in there, too.
+// targeted are scenarios for one promise each. They show whether a library that breaks the promise is caught. The selection
+// "all" does not include them, because its scenarios have the same faults.
 var targeted = []*Scenario{
 	{
 		Number: 101, Name: "calm",
@@ -42,7 +42,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 104, Name: "slow-then-silent",
-		What: "a process' network is slow and then dead: it knows no later than Redis that its lease is over",
+		What: "a process' network is slow and then dead: its lease ends locally no later than on Redis",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Faults: []stage.Fault{slowThenSilent},
 			Work: plain().With(enduring),
@@ -50,7 +50,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 105, Name: "deleted-while-held",
-		What: "locks of holders that stay are deleted: they learn of it at the next renewal",
+		What: "locks of long holds are deleted: the next renewal reports it",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{rarely(deleteLock), rarely(flush)},
 			Work: plain().With(func(w *worker.Workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 }),
@@ -76,7 +76,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 108, Name: "slow-wakeups",
-		What: "no fault but a slow network: a waiter comes while the lock is being given back",
+		What: "no fault but a slow network: a waiter comes while the lock is being released",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Prompt: true, Faults: []stage.Fault{slowness},
 			Work: patient.With(func(w *worker.Workload) {
@@ -86,7 +86,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 109, Name: "release-lost",
-		What: "replies to releases and acquisitions are lost: Unlock knows that it was done",
+		What: "replies to releases and acquisitions are lost: Unlock still succeeds",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{loseReply(scripts.Release), loseReply(scripts.Acquire)},
 			Work: plain().With(func(w *worker.Workload) {
@@ -120,7 +120,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 127, Name: "min-holds",
-		What: "no fault at all: what is unlocked early is kept for its min hold, and had by the next soon after",
+		What: "no fault at all: a lock that is unlocked early is reserved for its min hold, and acquired by the next owner soon after",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
 			Work: plain().With(func(w *worker.Workload) { w.MinHold, w.Fair, w.Long, w.Fixed = 0.3, 0.3, 0, 0 }),
@@ -153,7 +153,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 115, Name: "quorum-calm",
-		What: "no fault at all: an owner that splits the votes with others gives back what it got",
+		What: "no fault at all: an owner that splits the votes with others releases what it got",
 		setups: []stage.Setup{{
 			Kind: deployment.Quorum, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: patient.With(func(w *worker.Workload) { w.TTL, w.Poll = 4*time.Second, 4*time.Second }),
@@ -161,7 +161,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 116, Name: "quorum-slow-then-silent",
-		What: "a process' network is slow and then dead: it knows no later than the masters that its lease is over",
+		What: "a process' network is slow and then dead: its lease ends locally no later than on the masters",
 		setups: []stage.Setup{{
 			Kind: deployment.Quorum, Faults: []stage.Fault{slowThenSilent},
 			Work: voting.With(enduring),
@@ -177,7 +177,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 118, Name: "deleted-in-a-batch",
-		What: "locks are deleted that their process renews together with others: it learns of it then",
+		What: "locks are deleted that their process renews together with others: that renewal reports it",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{deleteLock},
 			Work: plain().With(func(w *worker.Workload) {
@@ -187,14 +187,14 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 119, Name: "batches-harmed",
-		What: "holds of one process follow one another before Redis knows; what tells it is lost, or late, or the process is",
+		What: "local hand-overs; then the next command is lost or late, or the process is killed",
 		setups: []stage.Setup{{Kind: deployment.Standalone, Lanes: 2, Work: untokened(), Faults: []stage.Fault{
 			rarely(killProcess), pauseProcess(1.2, 2.5), loseReply(scripts.Rename), loseReply(scripts.Rename), deliverLate(scripts.Rename), deliverLate(scripts.Rename), loseReply(scripts.Release), cut,
 		}}},
 	},
 	{
 		Number: 120, Name: "batches-deleted",
-		What: "locks are deleted whose holds follow one another before Redis knows: the next command tells of it",
+		What: "locks are deleted during local hand-overs: the next command reports it",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{rarely(deleteAtRename), rarely(deleteLock), rarely(flush)},
 			Work: untokened().With(func(w *worker.Workload) { w.Long = 0.3 }),
@@ -212,7 +212,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 122, Name: "batches-late",
-		What: "what tells Redis of holds that follow one another is delivered late, when their owners have the lock again",
+		What: "renames after local hand-overs are delivered late, when their owners have the lock again",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{deliverLate(scripts.Rename)},
 			Work: untokened().With(func(w *worker.Workload) {
@@ -233,7 +233,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 124, Name: "line-long-holds",
-		What: "no fault, but holds that last for longer than a place in the line without polls: none is lost",
+		What: "no fault, but holds that last for longer than an entry in the line without polls: none is lost",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
 			Work: queueing().With(func(w *worker.Workload) { w.Long, w.Fair = 0.3, 1 }),
@@ -241,18 +241,18 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 125, Name: "line-of-several",
-		What: "no fault at all: an owner that wants several locks keeps one that it was given for a moment only, while another of them is held for long",
+		What: "no fault at all: an owner that wants several locks keeps one that it was granted only for a moment, while another of them is held for long",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: patient.With(func(w *worker.Workload) {
 				w.Processes, w.Workers, w.Torn, w.Shared, w.Impatient = 4, 1, true, 0, 0
-				w.TTL, w.Poll = 5*time.Second, 2500*time.Millisecond // what is kept has the longest lease there is
+				w.TTL, w.Poll = 5*time.Second, 2500*time.Millisecond // a placeholder may last as long as the longest lease
 			}),
 		}},
 	},
 	{
 		Number: 126, Name: "quorum-slow-wakeups",
-		What: "no fault but a slow network: a waiter comes while the masters are being told that the lock is given back",
+		What: "no fault but a slow network: a waiter comes while the release is being sent to the masters",
 		setups: []stage.Setup{{
 			Kind: deployment.Quorum, Prompt: true, Faults: []stage.Fault{slowness},
 			Work: patient.With(func(w *worker.Workload) {
@@ -261,8 +261,8 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
-		Number: 128, Name: "line-unheard",
-		What: "processes in the line may not subscribe for a while: their waiters have their turn by their polls",
+		Number: 128, Name: "line-cannot-subscribe",
+		What: "processes in the line may not subscribe for a while: their waiters are served by their polls",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Faults: []stage.Fault{unsubscribed},
 			Work: queueing().With(func(w *worker.Workload) {
@@ -272,7 +272,7 @@ var targeted = []*Scenario{
 	},
 }
 
-// slowness makes every message take longer, which keeps no waiter waiting for long.
+// slowness makes every message slower, which delays no waiter for long.
 var slowness = stage.Fault{Name: "slowness", Inject: func(a *stage.Act) error {
 	d := a.Between(20*time.Millisecond, 60*time.Millisecond)
 	a.Disturb("every message takes %v longer", d)
@@ -284,7 +284,7 @@ var slowness = stage.Fault{Name: "slowness", Inject: func(a *stage.Act) error {
 	return nil
 }}
 
-// delayAll has every message of every process take longer by d.
+// delayAll delays every message of every process by d.
 func delayAll(a *stage.Act, d time.Duration) {
 	for _, p := range a.Alive() {
 		for _, r := range p.Relays {
@@ -293,7 +293,7 @@ func delayAll(a *stage.Act, d time.Duration) {
 	}
 }
 
-// slowOne makes every message of one process take longer.
+// slowOne makes every message of one process slower.
 var slowOne = stage.Fault{Name: "slowness of one", Inject: func(a *stage.Act) error {
 	p, d := a.Victim(), a.Between(50*time.Millisecond, 100*time.Millisecond)
 	a.Disturb("process %d: every message takes %v longer", p.Number, d)
@@ -309,15 +309,14 @@ var slowOne = stage.Fault{Name: "slowness of one", Inject: func(a *stage.Act) er
 	return nil
 }}
 
-// slowThenSilent lets nothing through after it has delayed everything.
+// slowThenSilent delays every message of a process, and then loses all.
 var slowThenSilent = slowUntil("silent", func(a *stage.Act, p *stage.Process) error {
 	a.Lasts(a.Work.TTL / 2)
 	a.Hit()
 	return nil
 })
 
-// slowThenSilentInABatch is slowThenSilent at a moment when holds follow one another that Redis does
-// not hear of any more.
+// slowThenSilentInABatch is slowThenSilent during local hand-overs, whose names do not reach Redis any more.
 var slowThenSilentInABatch = slowUntil("silent at a rename", func(a *stage.Act, p *stage.Process) error {
 	server, err := master(a)
 	if err != nil {
@@ -331,8 +330,8 @@ var slowThenSilentInABatch = slowUntil("silent at a rename", func(a *stage.Act, 
 	return nil
 })
 
-// deleteAtRename deletes a lock when Redis is about to be told of holds that have followed one another, and
-// leaves others time to get it before Redis is.
+// deleteAtRename deletes a lock when a rename after local hand-overs is about to be sent, and leaves others time to acquire
+// the lock before that.
 var deleteAtRename = stage.Fault{Name: "DEL at a rename", Inject: func(a *stage.Act) error {
 	server, err := master(a)
 	if err != nil {
@@ -353,8 +352,8 @@ var deleteAtRename = stage.Fault{Name: "DEL at a rename", Inject: func(a *stage.
 	return nil
 }}
 
-// unsubscribed cuts the connections of a process, and has its subscriptions refused for a while. It is a disturbance
-// only at the beginning: a process that is known to hear nothing has its turns.
+// unsubscribed cuts the connections of a process, and makes the server refuse its subscriptions for a while. It is a
+// disturbance only at the beginning: a process that is known to be not subscribed gets its turns.
 var unsubscribed = stage.Fault{Name: "subscriptions refused", Inject: func(a *stage.Act) error {
 	p, relay, err := aim(a)
 	if err != nil {
@@ -373,7 +372,7 @@ var unsubscribed = stage.Fault{Name: "subscriptions refused", Inject: func(a *st
 	return nil
 }}
 
-// slowUntil makes every message of a process take longer, until what comes then, which is its silence.
+// slowUntil makes every message of a process slower, until then, which makes it silent.
 func slowUntil(what string, comes func(*stage.Act, *stage.Process) error) stage.Fault {
 	return stage.Fault{Name: "slow, then " + what, Inject: func(a *stage.Act) error {
 		p, d := a.Holder(), a.Between(a.Work.TTL/12, a.Work.TTL/10)

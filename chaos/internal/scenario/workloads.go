@@ -21,8 +21,7 @@ func plain() worker.Workload {
 	return usual().With(func(w *worker.Workload) { w.Fair, w.Sides = 0, 0 })
 }
 
-// untokened is a workload of crowds of one process that want the same locks, and no tokens: each lets the
-// next in before Redis knows.
+// untokened is a workload without tokens, of many owners of one process for the same locks: the process hands over locally.
 func untokened() worker.Workload {
 	return plain().With(func(w *worker.Workload) {
 		w.Untokened = true
@@ -30,8 +29,8 @@ func untokened() worker.Workload {
 	})
 }
 
-// queueing is a workload of many processes with one waiter each, which want the same lock: those of a
-// Mutex and of a FairMutex stand in one line.
+// queueing is a workload of many processes with one waiter each for the same lock. Waiters of a Mutex and of a FairMutex are
+// in one line.
 func queueing() worker.Workload {
 	return plain().With(func(w *worker.Workload) {
 		w.Processes, w.Workers, w.Names, w.Fair = 8, 1, 1, 0.4
@@ -39,9 +38,8 @@ func queueing() worker.Workload {
 	})
 }
 
-// Leases of another length: short ones where a fault has to outlast them, long ones where
-// it must not, on a machine that is busy. There the place of a fair waiter has to last, too:
-// for two polls.
+// Leases of another length: short ones if a fault has to outlast them, and long ones if it must not, on a busy machine. Then
+// the entry of a fair waiter has to last, too, for two polls.
 var (
 	shortLeases = usual().With(func(w *worker.Workload) { w.TTL = 600 * time.Millisecond })
 	longLeases  = usual().With(func(w *worker.Workload) {
@@ -49,7 +47,7 @@ var (
 	})
 )
 
-// patient is a workload whose waiters depend on being woken.
+// patient is a workload whose waiters depend on wake-ups.
 var patient = plain().With(func(w *worker.Workload) {
 	w.TTL, w.Poll = 2*time.Second, 2*time.Second
 	w.Names, w.Long, w.Fixed, w.Joint = 2, 0, 0, 0
@@ -58,20 +56,19 @@ var patient = plain().With(func(w *worker.Workload) {
 // voting is the workload on a quorum, which has no fair locks.
 var voting = plain().With(func(w *worker.Workload) { w.Joint, w.Poll = 0.05, 500*time.Millisecond })
 
-// withLongLeases gives leases that a busy machine keeps.
+// withLongLeases sets leases that a busy machine does not lose.
 func withLongLeases(w *worker.Workload) { w.TTL, w.Long, w.Fixed = 1500*time.Millisecond, 0.04, 0 }
 
-// enduring has two processes wait for one lock, and hold it for so long that a lease of theirs is
-// sure to run out on a network that is dead.
+// enduring is a workload of two processes for one lock, with holds so long that on a dead network a lease certainly ends.
 func enduring(w *worker.Workload) {
 	w.Processes, w.Workers, w.Names = 2, 2, 1
 	w.Long, w.Fixed, w.Lasting = 1, 0, [2]float64{2, 4}
 }
 
-// sided has all workers use read-write locks, and nothing else.
+// sided is a workload of read-write locks only.
 func sided(w *worker.Workload) {
 	w.Sides, w.Reads, w.Shared, w.Workers, w.Kept = 1, 0.7, 0, 8, true
 }
 
-// shardedPubSub has wake-ups come by sharded pub/sub.
+// shardedPubSub uses sharded pub/sub for wake-ups.
 func shardedPubSub(w *worker.Workload) { w.Sharded = true }

@@ -2,8 +2,7 @@
 // watching it use locks on a Redis in memory: so that faults can be aimed at one verb, however
 // the scripts are written.
 //
-// It knows nothing of faults. scripts.go has the watching; steps.go has what the library is made
-// to do, so that it runs each script once.
+// It is independent of faults. scripts.go watches the library; steps.go makes the library run each script once.
 package scripts
 
 import (
@@ -18,8 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Verb is something that the library does on Redis. Each is a script, or one for each kind of
-// lock.
+// Verb is an operation of the library on Redis. Each has one script, or one for each kind of lock.
 type Verb string
 
 // The verbs of the library.
@@ -28,13 +26,13 @@ const (
 	Reenter Verb = "reenter"
 	Renew   Verb = "renew"
 	Release Verb = "release"
-	Poll    Verb = "poll"    // keeps places in the line
-	Handoff Verb = "handoff" // a release that gives the lock to a waiter of the same process
-	Rename  Verb = "rename"  // tells of waiters of the same process that have followed one another
+	Poll    Verb = "poll"    // keeps entries in the line alive
+	Handoff Verb = "handoff" // passes the lock to a waiter of the same process
+	Rename  Verb = "rename"  // writes the current owner after local hand-overs
 )
 
-// Learn returns for each verb what recognizes its scripts.
-func Learn() (map[Verb]redistest.Match, error) {
+// Find returns, for each verb, a match for its scripts.
+func Find() (map[Verb]redistest.Match, error) {
 	server, err := miniredis.Run()
 	if err != nil {
 		return nil, err
@@ -60,34 +58,34 @@ func Learn() (map[Verb]redistest.Match, error) {
 	defer untokened.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	l := &learner{
+	l := &finder{
 		ctx: ctx, locks: locks, untokened: untokened, relay: relay,
 		known: make(map[string]bool), scripts: make(map[Verb]redistest.Match),
 	}
-	if err := l.learn(); err != nil {
+	if err := l.findAll(); err != nil {
 		return nil, err
 	}
 	return l.scripts, nil
 }
 
-// learner watches the library do one thing after the other.
-type learner struct {
+// finder watches the scripts of the library, step by step.
+type finder struct {
 	ctx       context.Context
 	locks     *relock.Client
-	untokened *relock.Client   // whose locks ask for no token
+	untokened *relock.Client   // for locks without a token
 	relay     *redistest.Relay // between the library and Redis
 
 	known   map[string]bool          // the scripts that were run, by source
-	scripts map[Verb]redistest.Match // what was learned
+	scripts map[Verb]redistest.Match // the result
 }
 
-// step is something that the library is made to do.
+// step makes the library run a script.
 type step struct {
-	verb Verb // of the script that is run for the first time; "": there is none
+	verb Verb // of the script that runs for the first time; "": there is none
 	do   func() error
 }
 
-func (l *learner) learn() error {
+func (l *finder) findAll() error {
 	for _, s := range l.steps() {
 		if err := s.do(); err != nil {
 			return fmt.Errorf("learning the script of %s: %w", s.verb, err)
@@ -99,9 +97,8 @@ func (l *learner) learn() error {
 	return nil
 }
 
-// note adds the scripts that were run for the first time to those of a verb, and reports
-// whether there are any.
-func (l *learner) note(verb Verb) (found bool) {
+// note adds the scripts that ran for the first time to the match of a verb, and reports whether there are any.
+func (l *finder) note(verb Verb) (found bool) {
 	for _, e := range l.relay.Log() {
 		if source := e.Command.Arg(1); e.Command.Name() == "EVAL" && !l.known[source] {
 			l.known[source], found = true, true
@@ -111,7 +108,7 @@ func (l *learner) note(verb Verb) (found bool) {
 	return found
 }
 
-// either chooses what one of the two does; the first may be nil.
+// either matches what one of the two matches. The first may be nil.
 func either(one, other redistest.Match) redistest.Match {
 	if one == nil {
 		return other

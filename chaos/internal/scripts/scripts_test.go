@@ -11,10 +11,10 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestScripts_EveryVerbHasItsOwn(t *testing.T) {
-	learned, err := Learn()
+	found, err := Find()
 	require.NoError(t, err)
-	require.Len(t, learned, 7)
+	require.Len(t, found, 7)
 	for _, verb := range []Verb{Acquire, Reenter, Renew, Release, Poll, Handoff, Rename} {
-		require.Contains(t, learned, verb)
+		require.Contains(t, found, verb)
 	}
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// steps are what makes the library run each of its scripts, in an order in which each step
-// runs the scripts of one new verb at most.
-func (l *learner) steps() []step {
+// steps make the library run each of its scripts, in an order in which each step runs scripts of at most one new verb.
+func (l *finder) steps() []step {
 	plain, sides, batch := newWatched(), newWatched(), newWatched()
 	m := l.locks.Mutex("learn", plain.options...)
 	untokened := l.untokened.Mutex("learn-untokened", batch.options...)
@@ -25,13 +24,13 @@ func (l *learner) steps() []step {
 		{Acquire, lock(m.Lock)},
 		{Renew, l.await(plain.renewed)},
 		{Reenter, lock(m.Lock)},
-		// A level is given back by another script than the lock, which has a line.
+		// The release of a level uses another script than the release of the lock, which has a line.
 		{Release, m.Unlock},
 		{Release, m.Unlock},
-		// Several locks at once mind their lines, and have no place there. So does a try of one lock without a token.
+		// Several locks at once check their lines, without an entry there. So does a TryLock of one lock without a token.
 		{Acquire, lock(both.Lock)},
 		{"", both.Unlock},
-		// A waiter of another process has a place in the line.
+		// A waiter of another process has an entry in the line.
 		{Poll, l.pollOnce},
 		// Locks that are renewed together are renewed by a script of its own.
 		{Renew, l.renewTogether},
@@ -39,7 +38,7 @@ func (l *learner) steps() []step {
 		{"", l.follow(plain, m)},
 		{Handoff, m.Unlock},
 		{"", plain.followed},
-		// Without a token the next of the process follows before Redis knows.
+		// Without a token, the process hands over locally.
 		{"", lock(untokened.Lock)},
 		{"", l.follow(batch, untokened)},
 		{Rename, untokened.Unlock},
@@ -57,15 +56,15 @@ func (l *learner) steps() []step {
 	}
 }
 
-// renewOften is how often the watched locks are renewed: learning does not take long then.
+// renewOften is the short renewal interval of the watched locks, so that Find is fast.
 var renewOften = relock.WithRenewInterval(50 * time.Millisecond)
 
-// watched is a lock whose renewals and waiters are heard of.
+// watched is a lock whose renewals and waiters are reported.
 type watched struct {
 	options            []relock.MutexOption
 	renewed, contended chan relock.Event
-	enough             chan struct{} // tells the other goroutine of follow to give the lock back
-	next               chan error    // how it fared
+	enough             chan struct{} // makes the other goroutine of follow release the lock
+	next               chan error    // its result
 }
 
 func newWatched() *watched {
@@ -77,14 +76,14 @@ func newWatched() *watched {
 	return w
 }
 
-// followed has the goroutine of follow give the lock back.
+// followed makes the goroutine of follow release the lock.
 func (w *watched) followed() error {
 	w.enough <- struct{}{}
 	return <-w.next
 }
 
 // await waits for an event.
-func (l *learner) await(c <-chan relock.Event) func() error {
+func (l *finder) await(c <-chan relock.Event) func() error {
 	return func() error {
 		select {
 		case <-c:
@@ -95,9 +94,9 @@ func (l *learner) await(c <-chan relock.Event) func() error {
 	}
 }
 
-// follow has another goroutine wait for a lock. Were it to give that back at once, what it does could
-// tell Redis of the holder before, too.
-func (l *learner) follow(w *watched, m interface {
+// follow makes another goroutine wait for a lock. If the goroutine released the lock at once, its release could also replace
+// the rename for the previous holder.
+func (l *finder) follow(w *watched, m interface {
 	Lock(context.Context) error
 	Unlock() error
 },
@@ -117,7 +116,7 @@ func (l *learner) follow(w *watched, m interface {
 
 // renewTogether holds locks until several of them have been renewed by one script, which is
 // none of those known.
-func (l *learner) renewTogether() (err error) {
+func (l *finder) renewTogether() (err error) {
 	for i := range 10 {
 		m := l.locks.Mutex(fmt.Sprint("learn-", i), renewOften)
 		if err := m.Lock(l.ctx); err != nil {
@@ -125,11 +124,11 @@ func (l *learner) renewTogether() (err error) {
 		}
 		defer func() { err = errors.Join(err, m.Unlock()) }()
 	}
-	return l.awaitUnknown()
+	return l.awaitUnknownOutcome()
 }
 
-// awaitUnknown waits until a script has been run that is none of those known.
-func (l *learner) awaitUnknown() error {
+// awaitUnknownOutcome waits until a script has run that is none of those known.
+func (l *finder) awaitUnknownOutcome() error {
 	unknown := func(c redistest.Command) bool { return c.Name() == "EVAL" && !l.known[c.Arg(1)] }
 	for l.relay.Count(unknown) == 0 {
 		select {
@@ -141,8 +140,8 @@ func (l *learner) awaitUnknown() error {
 	return nil
 }
 
-// pollOnce has one process wait for what another one holds, until it has polled.
-func (l *learner) pollOnce() error {
+// pollOnce makes one process wait for a lock that another one holds, until it has polled.
+func (l *finder) pollOnce() error {
 	held, waiter := l.untokened.Mutex("learn-line"), l.locks.Mutex("learn-line", relock.WithSafetyPoll(50*time.Millisecond))
 	if err := held.Lock(l.ctx); err != nil {
 		return err
@@ -155,6 +154,6 @@ func (l *learner) pollOnce() error {
 		}
 		served <- err
 	}()
-	err := l.awaitUnknown()
+	err := l.awaitUnknownOutcome()
 	return errors.Join(err, held.Unlock(), <-served)
 }

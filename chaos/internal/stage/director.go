@@ -11,8 +11,7 @@ import (
 	"github.com/relock-go/relock/chaos/internal/random"
 )
 
-// direct injects faults, one after the other in each lane: for the duration, and then some
-// more while none has hit.
+// direct injects faults, one after the other in each lane, for the duration. While none has hit, it injects some more.
 func (r *round) direct(ctx context.Context, duration time.Duration) {
 	r.begun(ctx)
 	end := time.Now().Add(duration)
@@ -34,7 +33,7 @@ func (r *round) direct(ctx context.Context, duration time.Duration) {
 	all.Wait()
 }
 
-// extraActs is how often a lane without a hit tries on when the duration is over.
+// extraActs is how often a lane without a hit tries again after the duration.
 const extraActs = 10
 
 // begun waits for the first hold.
@@ -44,7 +43,7 @@ func (r *round) begun(ctx context.Context) {
 	}
 }
 
-// perform is the ith act. It returns how often it has hit.
+// perform performs the ith act, and returns its number of hits.
 func (r *round) perform(ctx context.Context, i int, end time.Time) int {
 	c := r.draw(i)
 	wait(ctx, min(c.pause, time.Until(end)))
@@ -60,18 +59,18 @@ func (r *round) perform(ctx context.Context, i int, end time.Time) int {
 	return a.hits
 }
 
-// cue is what the seed says about one act.
+// cue has the random choices for one act.
 type cue struct {
 	fault Fault
 	pause time.Duration // before it
 	rand  *rand.Rand    // for the rest
 }
 
-// draw is what happens at the ith act: a matter of the seed alone.
+// draw returns the cue of the ith act, which depends only on the seed.
 func (r *round) draw(i int) cue {
 	x := random.New(r.stage.seed, r.plan.Number, uint64(r.number), uint64(i))
 	c := cue{fault: r.setup.Faults[x.IntN(len(r.setup.Faults))], rand: x}
-	if i%9 == 0 { // time enough for everything to come to rest
+	if i%9 == 0 { // enough time for all effects to end
 		c.pause = 2*r.work.TTL + r.work.Poll
 	} else {
 		c.pause = 20*time.Millisecond + time.Duration(x.Int64N(int64(250*time.Millisecond)))

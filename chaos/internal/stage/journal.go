@@ -8,13 +8,13 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// journal is what processes and director have told in a round, as it comes in.
+// journal has the events of processes and director in a round, in the order of their arrival.
 type journal struct {
-	began int64 // times are told from here
+	began int64 // times in texts are relative to it
 
 	mu      sync.Mutex // guards the rest
 	events  []history.Event
-	holders map[string]int // the process that has told last that it holds a lock, by lock
+	holders map[string]int // by lock: the last process that reported that it holds the lock
 }
 
 // newJournal returns the journal of a round that begins now.
@@ -37,13 +37,13 @@ func (j *journal) record(e history.Event) {
 	}
 }
 
-// tell records an event of the director, which happens now.
-func (j *journal) tell(e history.Event) {
+// recordNow records an event of the director, which happens now.
+func (j *journal) recordNow(e history.Event) {
 	e.At = history.Now()
 	j.record(e)
 }
 
-// holds reports whether the process with the number holds a lock, as far as it has told.
+// holds reports whether the process with the number holds a lock, according to its events.
 func (j *journal) holds(process int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -55,14 +55,14 @@ func (j *journal) holds(process int) bool {
 	return false
 }
 
-// held reports whether any process holds a lock, as far as they have told.
+// held reports whether any process holds a lock, according to the events.
 func (j *journal) held() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.holders) > 0
 }
 
-// sinceBeginning says a time as the time since the beginning of a round.
+// sinceBeginning returns a time as the time since the beginning of a round.
 func sinceBeginning(began, at int64) string {
 	return fmt.Sprintf("%+9.3fs", time.Duration(at-began).Seconds())
 }

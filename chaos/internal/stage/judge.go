@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/chaos/internal/deployment"
 )
 
-// judge adds to res what the round's history shows. An error says that nothing was tested.
+// judge adds the verdict on the round's history to res. An error means that nothing was tested.
 func (r *round) judge(res *Result) (untested error) {
 	events := r.journal.events
 	report := check.Run(events, check.Rules{
@@ -43,11 +43,11 @@ func (r *round) judge(res *Result) (untested error) {
 	return untested
 }
 
-// moment is how a violation tells a time.
+// moment matches a time in the text of a violation.
 var moment = regexp.MustCompile(`([0-9]+\.[0-9]+) ?s`)
 
-// around returns the events of a violation's lock, and of the director, before and after
-// the last time that the violation tells of.
+// around returns the events of a violation's lock, and of the director, before and after the last time in the text of the
+// violation.
 func (j *journal) around(v check.Violation) string {
 	const before, after = 10, 5
 	times := moment.FindAllStringSubmatch(v.Text, -1)
@@ -69,8 +69,7 @@ func (j *journal) around(v check.Violation) string {
 	return text.String()
 }
 
-// keep writes the round's history to a file, which shows what happened, and returns its name,
-// or why it could not.
+// keep writes the round's history to a file, and returns its name, or the reason why it could not.
 func (r *round) keep() string {
 	f, err := os.CreateTemp("", fmt.Sprintf("chaos-%s-%d-*.jsonl", r.plan.Name, r.number))
 	if err != nil {

@@ -20,12 +20,12 @@ import (
 // Process is a client process.
 type Process struct {
 	Number int
-	Relays map[string]*redistest.Relay // its own, to each server, by the server's address
+	Relays map[string]*redistest.Relay // its own relay to each server, by the server's address
 
 	cmd    *exec.Cmd
 	stderr bytes.Buffer // complete when done is closed
 	done   chan struct{}
-	err    error // how it ended; to be read when done is closed
+	err    error // of its end; complete when done is closed
 
 	mu     sync.Mutex // guards the rest
 	stdin  io.WriteCloser
@@ -105,17 +105,17 @@ func (p *Process) send(line any) error {
 // RelayTo returns the process' relay to a server.
 func (p *Process) RelayTo(s *redistest.Server) *redistest.Relay { return p.Relays[s.Addr] }
 
-// Hog has the process occupy all connections of its pool for d.
+// Hog makes the process occupy all connections of its pool for d.
 func (p *Process) Hog(d time.Duration) error { return p.send(worker.Order{Hog: d}) }
 
-// stop tells the process to come to an end.
+// stop makes the process end.
 func (p *Process) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.stdin.Close()
 }
 
-// kill ends the process the hard way.
+// kill sends SIGKILL to the process.
 func (p *Process) kill() {
 	p.mu.Lock()
 	p.killed = true
@@ -134,8 +134,8 @@ func (p *Process) alive() bool {
 	}
 }
 
-// await waits for the end of a process that was told to stop. The error says what is
-// wrong about the end, if the process was not killed.
+// await waits for the end of a process after stop. Unless the process was killed, the error reports what was wrong at its
+// end.
 func (p *Process) await(patience time.Duration) error {
 	var hung bool
 	select {

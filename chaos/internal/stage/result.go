@@ -2,18 +2,17 @@ package stage
 
 import "github.com/relock-go/relock/chaos/check"
 
-// Result is what became of a plan, in all its rounds.
+// Result is the result of a plan, in all its rounds.
 type Result struct {
 	check.Report
 	Hits      int      // of faults; not all that were tried
 	Histories []string // files, of the rounds with violations
 }
 
-// OwnPromise is what stands in place of an invariant's name in a violation of what the plan
-// promises besides the invariants.
+// OwnPromise replaces the name of an invariant in a violation of a plan's own promise.
 const OwnPromise = "scenario"
 
-// Detailed is how many violations of a round come with the events around them.
+// Detailed is how many violations of a round are reported with the events around them.
 const Detailed = 8
 
 // add adds the report of another round.

@@ -20,7 +20,7 @@ type round struct {
 	stage      *Stage
 	plan       *Plan
 	setup      Setup
-	work       worker.Workload // the setup's, and what the round adds to it
+	work       worker.Workload // of the setup, with changes of the round
 	deployment *deployment.Deployment
 	number     int      // in the plan
 	locks      []string // their names
@@ -31,13 +31,13 @@ type round struct {
 	processes []*Process // all that were ever started
 	hits      int        // of faults
 	outages   []Outage
-	breaches  []string // of the plan's own promises, seen by its faults
-	failed    error    // what went wrong with the stage itself
+	breaches  []string // of the plan's own promises, noticed by its faults
+	failed    error    // a failure of the stage itself
 }
 
 func newRound(s *Stage, p *Plan, setup Setup, d *deployment.Deployment, number int) *round {
 	r := &round{stage: s, plan: p, setup: setup, work: setup.Work, deployment: d, number: number, journal: newJournal()}
-	r.work.Counts = !setup.SplitBrain // where data is lost, Redis may say anything
+	r.work.Counts = !setup.SplitBrain // after a loss of data, counts on Redis mean nothing
 	// The first two have a common tag, for a MultiMutex.
 	for i := range r.work.Names {
 		name := fmt.Sprintf("{r%d}:%c", s.rounds, 'a'+i)
@@ -52,7 +52,7 @@ func newRound(s *Stage, p *Plan, setup Setup, d *deployment.Deployment, number i
 	return r
 }
 
-// logf tells what the director does.
+// logf logs what the director does.
 func (r *round) logf(format string, args ...any) {
 	r.stage.logf("    %s  %s", sinceBeginning(r.journal.began, history.Now()), fmt.Sprintf(format, args...))
 }
@@ -77,9 +77,9 @@ func (r *round) run(ctx context.Context, duration time.Duration) error {
 		p.stop()
 	}
 	for _, p := range r.processes {
-		// With time for it to look for what is left.
+		// With time to look for remains.
 		if err := p.await(worker.Drain + 25*time.Second); err != nil {
-			r.journal.tell(history.Event{Process: p.Number, Kind: history.Left, Note: err.Error()})
+			r.journal.recordNow(history.Event{Process: p.Number, Kind: history.Left, Note: err.Error()})
 		}
 	}
 	if err := r.sweep(ctx); err != nil {
@@ -88,8 +88,7 @@ func (r *round) run(ctx context.Context, duration time.Duration) error {
 	return errors.Join(r.broken(), ctx.Err())
 }
 
-// beat tells that the director runs, as long as it does, until stop is called: all traffic
-// runs through its relays.
+// beat reports that the director runs, until stop is called, because all traffic runs through its relays.
 func (r *round) beat() (stop func()) {
 	over := make(chan struct{})
 	var beating sync.WaitGroup
@@ -97,7 +96,7 @@ func (r *round) beat() (stop func()) {
 		ticker := time.NewTicker(history.Beat)
 		defer ticker.Stop()
 		for {
-			r.journal.tell(history.Event{Kind: history.Alive})
+			r.journal.recordNow(history.Event{Kind: history.Alive})
 			select {
 			case <-ticker.C:
 			case <-over:
@@ -111,7 +110,7 @@ func (r *round) beat() (stop func()) {
 	}
 }
 
-// end leaves nothing of the round running.
+// end stops all processes of the round.
 func (r *round) end() {
 	for _, p := range r.processes {
 		if p.alive() {
@@ -121,7 +120,7 @@ func (r *round) end() {
 	}
 }
 
-// broken is what went wrong with the stage itself, so far.
+// broken returns the failure of the stage itself, if any.
 func (r *round) broken() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +148,7 @@ func (r *round) spawn() error {
 	return nil
 }
 
-// protected is where what the locks protect is in this round, "" if nothing is.
+// protected returns the URL of the resource that the locks protect in this round, or "".
 func (r *round) protected() string {
 	resources := r.stage.resources
 	if len(resources) == 0 {
@@ -158,27 +157,26 @@ func (r *round) protected() string {
 	return resources[r.stage.rounds%len(resources)].URL
 }
 
-// alive are the processes that run.
+// alive returns the processes that run.
 func (r *round) alive() []*Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.processes), func(p *Process) bool { return !p.alive() })
 }
 
-// calm lets the processes go on without a fault for so long that every orphan has run out, and
-// every waiter has been served. Meanwhile no key may be without expiry: one that is found so may have been for
-// as long as there were faults.
+// calm lets the processes continue without faults, until every orphaned lease has ended and every waiter was served. Meanwhile
+// no key may be without expiry. If there is one, it may have been so since the faults.
 func (r *round) calm(ctx context.Context) error {
 	r.logf("calm")
-	told := false
+	reported := false
 	for end := time.Now().Add(2*r.work.TTL + r.work.Poll + slack); time.Now().Before(end) && ctx.Err() == nil; {
 		keys, err := r.deployment.EternalKeys(ctx)
 		if err != nil {
 			return err
 		}
-		if len(keys) > 0 && !told {
-			r.journal.tell(history.Event{Kind: history.Left, Note: "keys without expiry: " + strings.Join(keys, " ")})
-			told = true
+		if len(keys) > 0 && !reported {
+			r.journal.recordNow(history.Event{Kind: history.Left, Note: "keys without expiry: " + strings.Join(keys, " ")})
+			reported = true
 		}
 		select {
 		case <-ctx.Done():
@@ -188,7 +186,7 @@ func (r *round) calm(ctx context.Context) error {
 	return nil
 }
 
-// sweep looks for keys that were left, when every lease has run out.
+// sweep looks for remaining keys, when every lease has ended.
 func (r *round) sweep(ctx context.Context) error {
 	deadline := time.Now().Add(r.work.TTL + slack)
 	for {
@@ -200,7 +198,7 @@ func (r *round) sweep(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			r.journal.tell(history.Event{Kind: history.Left, Note: "keys: " + strings.Join(keys, " ")})
+			r.journal.recordNow(history.Event{Kind: history.Left, Note: "keys: " + strings.Join(keys, " ")})
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)

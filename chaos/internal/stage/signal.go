@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// dumpGoroutines ends a process that hangs, and has it say where.
+// dumpGoroutines ends a process that hangs, with a dump of its goroutines.
 func dumpGoroutines(cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGQUIT) }
 
-// pause freezes the process: it does nothing until resume.
+// pause stops the process until resume.
 func (p *Process) pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -16,7 +16,7 @@ func (p *Process) pause() error {
 	return p.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
-// resume thaws the process, if it is paused.
+// resume continues the process, if it is paused.
 func (p *Process) resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

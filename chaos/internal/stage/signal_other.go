@@ -4,5 +4,5 @@ package stage
 
 import "os/exec"
 
-// dieWithParent has nothing to do: the end of its input tells a process to stop.
+// dieWithParent does nothing: a process stops at the end of its input.
 func dieWithParent(*exec.Cmd) {}

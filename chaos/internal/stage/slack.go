@@ -4,5 +4,5 @@ package stage
 
 import "time"
 
-// slack is what the machine takes to run what is ready to.
+// slack is how long the machine may take to run a goroutine that is ready.
 const slack = 400 * time.Millisecond

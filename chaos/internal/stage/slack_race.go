@@ -4,5 +4,5 @@ package stage
 
 import "time"
 
-// slack is more with the race detector: the processors have more to do.
+// slack is longer with the race detector, which needs processor time.
 const slack = 800 * time.Millisecond

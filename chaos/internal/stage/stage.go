@@ -18,7 +18,7 @@ import (
 // used again. A Stage plays one plan at a time.
 type Stage struct {
 	seed uint64
-	out  io.Writer // for what is done when; nil: it is not wanted
+	out  io.Writer // the log; nil: none
 
 	scripts     map[scripts.Verb]redistest.Match
 	resources   []*resource.Server // what the locks protect; the rounds take turns
@@ -26,12 +26,11 @@ type Stage struct {
 	rounds      int // played so far: every round has locks of its own
 }
 
-// New returns a stage on which everything random comes from seed. What is done when goes to
-// log, unless that is nil.
+// New returns a stage whose random choices follow from seed. log may be nil.
 func New(seed uint64, log io.Writer) (*Stage, error) {
 	s := &Stage{seed: seed, out: log, deployments: map[deployment.Kind]*deployment.Deployment{}}
 	var err error
-	if s.scripts, err = scripts.Learn(); err != nil {
+	if s.scripts, err = scripts.Find(); err != nil {
 		return nil, err
 	}
 	var without error
@@ -57,13 +56,13 @@ func (s *Stage) logf(format string, args ...any) {
 	}
 }
 
-// deploy returns a deployment that is as good as new.
+// deploy returns a deployment that is complete and healthy.
 func (s *Stage) deploy(ctx context.Context, k deployment.Kind) (*deployment.Deployment, error) {
 	if d := s.deployments[k]; d != nil {
 		if err := d.AwaitReady(ctx); err == nil {
 			return d, nil
 		}
-		d.Close() // what was done to it was too much
+		d.Close() // it did not recover from the faults
 		delete(s.deployments, k)
 	}
 	d, err := deployment.Start(k)
@@ -74,17 +73,15 @@ func (s *Stage) deploy(ctx context.Context, k deployment.Kind) (*deployment.Depl
 	return d, nil
 }
 
-// roundAtMost bounds a round: its history has to be judged as a whole.
+// roundAtMost bounds a round, because its history is judged as a whole.
 const roundAtMost = 12 * time.Second
 
-// replays is how often a round is played again in which nothing was tested: which process a
-// fault hits is a matter of chance.
+// replays is how often a round in which nothing was tested is played again, because it is random which process a fault hits.
 const replays = 3
 
-// Play plays p, in rounds, each with new client processes and new locks; duration is how long
-// faults are injected in all of them together. The error says that something is wrong with the
-// stage, or that nothing was tested. There is a result nevertheless, unless the error is
-// [deployment.ErrNoCompiler]: then p cannot be played here.
+// Play plays p in rounds, each with new client processes and new locks. duration is the total time in which faults are
+// injected. An error means that the stage failed, or that nothing was tested. There is a result even then, unless the error is
+// [deployment.ErrNoCompiler], which means that p cannot be played here.
 func (s *Stage) Play(ctx context.Context, p *Plan, duration time.Duration) (*Result, error) {
 	res := &Result{}
 	rounds := max(len(p.Setups), int((duration+roundAtMost-1)/roundAtMost))
@@ -110,7 +107,7 @@ func (s *Stage) Play(ctx context.Context, p *Plan, duration time.Duration) (*Res
 	return res, nil
 }
 
-// playRound plays a round of p and adds to res what it shows.
+// playRound plays a round of p, and adds its result to res.
 func (s *Stage) playRound(ctx context.Context, p *Plan, res *Result, number int, duration time.Duration) (untested, err error) {
 	setup := p.Setups[number%len(p.Setups)]
 	if setup.Draw != nil {

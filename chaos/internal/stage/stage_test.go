@@ -106,9 +106,9 @@ func forget(t *testing.T, res *Result) {
 func newTestStage(t *testing.T) *Stage {
 	t.Helper()
 	redistest.RequireServer(t)
-	learned, err := scripts.Learn()
+	found, err := scripts.Find()
 	require.NoError(t, err)
-	s := &Stage{seed: 1, scripts: learned, deployments: map[deployment.Kind]*deployment.Deployment{}}
+	s := &Stage{seed: 1, scripts: found, deployments: map[deployment.Kind]*deployment.Deployment{}}
 	t.Cleanup(s.Close)
 	return s
 }
@@ -236,7 +236,7 @@ func TestStage_ReportsKeysThatAreLeft(t *testing.T) {
 	require.NotContains(t, res.Violations[0].Text, "token")
 }
 
-func TestStage_TellsOfKeysWithoutExpiry(t *testing.T) {
+func TestStage_ReportsKeysWithoutExpiry(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	setup := fixture(Fault{Inject: func(a *Act) error {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// dialer connects through the relays, and knows what was not closed.
+// dialer connects through the relays, and counts open connections.
 type dialer struct {
 	relays map[string]string
 
@@ -37,14 +37,14 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return counted, nil
 }
 
-// open is the number of connections that were not closed.
+// open returns the number of open connections.
 func (d *dialer) open() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.conns)
 }
 
-// subscribers is the number of those that a wake-up channel was ever subscribed on.
+// subscribers returns the number of open connections that ever subscribed to a wake-up channel.
 func (d *dialer) subscribers() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,15 +57,14 @@ func (d *dialer) subscribers() int {
 	return n
 }
 
-// countedConn is a connection of a dialer. It is a TCPConn in everything else, because
-// go-redis looks beneath it.
+// countedConn is a connection of a dialer. It embeds a TCPConn, because go-redis uses the socket.
 type countedConn struct {
 	*net.TCPConn
 	dialer     *dialer
 	subscribed atomic.Bool
 }
 
-// wakeUps are in the names of wake-up channels, and in no name of a key.
+// wakeUps are parts of the names of wake-up channels, and of no key.
 var wakeUps = [][]byte{[]byte("redisson_lock__channel"), []byte("redisson_rwlock:")}
 
 func (c *countedConn) Write(b []byte) (int, error) {

@@ -1,14 +1,13 @@
-// Package worker is the client process: a program that uses locks as hard as it can, with many
-// players, and tells on its standard output what it does and sees, one event a line.
+// Package worker is the client process: a program that uses locks as intensely as it can, with many players, and writes its
+// calls and observations to its standard output, one event a line.
 //
-// It knows nothing of faults, of other processes or of what is right: it takes its Redis, its
-// locks and its ways from a [Config], goes on until its input ends, and judges nothing. The
-// files:
+// It is independent of faults and of other processes, and judges nothing. A [Config] contains its Redis, its locks and its
+// workload. It runs until its input ends. The files:
 //
-//   - protocol.go: what the process is told, line by line
-//   - process.go: the process, from its configuration to what is left of it
+//   - protocol.go: the input of the process, line by line
+//   - process.go: the process, from its configuration to its end
 //   - dialer.go: its connections, all of which have to be closed at the end
-//   - world.go: what its players ask of it
+//   - world.go: what its players need of it
 package worker
 
 import (
@@ -44,9 +43,9 @@ type client struct {
 	resource resource.Resource
 }
 
-// Run is the whole life of a client process: it uses locks as the first line of in says, obeys
-// the orders that follow, until in ends, and writes its events to out. What it could not clean
-// up it tells as events, too: an error says that it could not begin.
+// Run is the whole life of a client process: it uses locks as the first line of in defines, and follows the orders in later
+// lines, until in ends. It writes its events to out, including what it could not clean up. An error means that it could not
+// begin.
 func Run(in io.Reader, out io.Writer) error {
 	before := goleak.IgnoreCurrent()
 	lines := bufio.NewScanner(in)
@@ -137,7 +136,7 @@ func (c *client) connect(addrs []string) redis.UniversalClient {
 	return deployment.Connect(c.Kind, addrs, c.dialer.dial, c.Work.PoolSize)
 }
 
-// beat tells that the process runs, as long as it does.
+// beat reports that the process runs, as long as it does.
 func (c *client) beat(ctx context.Context) {
 	ticker := time.NewTicker(history.Beat)
 	defer ticker.Stop()
@@ -150,7 +149,7 @@ func (c *client) beat(ctx context.Context) {
 	}
 }
 
-// hog does what a careless application does: it blocks every connection of its pool.
+// hog blocks every connection of the pool, as a careless application does.
 func (c *client) hog(life context.Context, d time.Duration) {
 	var blocked sync.WaitGroup
 	for range max(1, c.Work.PoolSize) {
@@ -163,7 +162,7 @@ func (c *client) hog(life context.Context, d time.Duration) {
 	blocked.Wait()
 }
 
-// close ends everything that the process has begun, and records what is left of it.
+// close ends everything that the process has begun, and records what remains.
 func (c *client) close(before goleak.Option) {
 	if err := c.locks.Close(); err != nil {
 		c.left("after everything was unlocked, Close failed: %v", err)

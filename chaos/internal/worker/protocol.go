@@ -7,27 +7,26 @@ import (
 	"github.com/relock-go/relock/chaos/player"
 )
 
-// Config is what a client process is to do: the first line of its standard input, as JSON.
-// The lines after it are Orders; the end of the input tells the process to stop.
+// Config is the configuration of a client process: the first line of its standard input, as JSON. The lines after it are
+// Orders. At the end of the input the process stops.
 type Config struct {
 	Process  int    // its number, for its events
-	Seed     uint64 // of what its workers draw
+	Seed     uint64 // of the random choices of its workers
 	Kind     deployment.Kind
 	Addrs    []string          // of the nodes, or of the sentinels
 	Relays   map[string]string // the address to dial instead, by address
-	Resource string            // what the locks protect, for resource.Open; "": nothing
+	Resource string            // that the locks protect, for resource.Open; "": none
 	Locks    []string          // the names; the first two may be held at once, by a MultiMutex
 	Sided    []string          // the names of the read-write locks
 	Work     Workload
 }
 
-// Order is what a client process is told during the run: a line of its standard input.
+// Order is a request to a client process during the run: a line of its standard input.
 type Order struct {
 	Hog time.Duration // occupy all connections of the application's pool for so long
 }
 
-// Drain is how long a process that was told to stop waits for locks before it gives up:
-// longer than anything can take that is served at all.
+// Drain is how long a process that stops still waits for locks: longer than any served waiter can wait.
 const Drain = 10 * time.Second
 
 // Workload is how the client processes use the locks.
@@ -40,9 +39,9 @@ type Workload struct {
 	Joint     float64       // share of holds of two names at once, from 0 to 1
 	Lasting   [2]float64    // how many TTLs a long hold lasts, at least and at most
 
-	Torn     bool // of two names the first process always has the second for long, the next wants both, and the others the first
-	Kept     bool // nothing but the end of its lease takes a hold away
-	Counts   bool // compare the levels with what Redis says
+	Torn     bool // of two names the first process holds the second for long, the next process wants both, and the others the first
+	Kept     bool // a hold ends early only with its lease
+	Counts   bool // compare hold counts with Redis
 	PoolSize int  // of the go-redis client; 0: its default
 	Replicas int  // that have to confirm every lease; 0: none
 	Sharded  bool // wake-ups by sharded pub/sub

@@ -23,11 +23,11 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// runBriefly runs a client process' code here, and returns what it told.
+// runBriefly runs a client process' code here, and returns its events.
 func runBriefly(t *testing.T, config Config, d time.Duration, orders ...Order) []history.Event {
 	t.Helper()
 	in, orderly := io.Pipe()
-	told, out := io.Pipe()
+	in, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
 		defer out.Close()
@@ -43,7 +43,7 @@ func runBriefly(t *testing.T, config Config, d time.Duration, orders ...Order) [
 		orderly.Close()
 	}()
 	var events []history.Event
-	require.NoError(t, history.Read(told, func(e history.Event) { events = append(events, e) }))
+	require.NoError(t, history.Read(in, func(e history.Event) { events = append(events, e) }))
 	require.NoError(t, <-ended)
 	return events
 }
@@ -157,7 +157,7 @@ func TestWorker_BlocksItsWholePoolOnRequest(t *testing.T) {
 	requireKept(t, events)
 }
 
-// blocked is how often the server was told to block a connection.
+// blocked counts the requests to block a connection.
 func blocked(t *testing.T, b *redistest.Backend) (n int) {
 	t.Helper()
 	info, err := b.Client(t).Info(t.Context(), "commandstats").Result()

@@ -20,7 +20,7 @@ func (c *client) players(life context.Context, stopping <-chan struct{}) *player
 	}
 }
 
-// world is what players ask of their process: it runs in real time, on real servers.
+// world is the environment of players: real time, and real servers.
 type world struct{ *client }
 
 // Now implements [player.World], as the methods below do.
@@ -28,7 +28,7 @@ func (w world) Now() int64             { return history.Now() }
 func (w world) Record(e history.Event) { w.record(e) }
 func (w world) Gate()                  {} // a process that is stopped does not get here
 
-// Choose takes the first two names if it takes two: they have a common tag.
+// Choose returns the first two names if it returns two, because they have a common tag.
 func (w world) Choose(d player.Drawer) []string {
 	i := d.IntN(len(w.Locks))
 	joint := len(w.Locks) > 1 && d.Chance(w.Work.Joint)
@@ -73,7 +73,7 @@ func (w world) NewLocks() (locks *relock.Client, closed func() error, err error)
 	return locks, sync.OnceValue(locks.Close), nil
 }
 
-// Trust looks at the context again and again.
+// Trust checks the context again and again.
 func (w world) Trust(ctx context.Context) (last func() int64) {
 	over := make(chan struct{})
 	var trusting sync.WaitGroup

@@ -77,8 +77,8 @@ func recordAll(dir string) error {
 
 // build compiles the program in a directory of a module.
 func build(ctx context.Context, program, module, dir string) error {
-	if said, err := exec.CommandContext(ctx, "go", "build", "-C", module, "-o", program, dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s: %w: %s", dir, err, said)
+	if output, err := exec.CommandContext(ctx, "go", "build", "-C", module, "-o", program, dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w: %s", dir, err, output)
 	}
 	return nil
 }

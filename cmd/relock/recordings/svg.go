@@ -33,7 +33,7 @@ const (
 	atEnd      = 8 * time.Second // how long the whole output stays before the animation begins again
 )
 
-// style is that of the terminal, by day and by night. Without animations all lines are there from the beginning.
+// style is the style of the terminal, by day and by night. Without animations all lines are there from the beginning.
 const style = `rect{fill:#f6f8fa;stroke:#d0d7de}text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#24292f;white-space:pre}` +
 	`.s1{font-weight:600}.s2{fill:#57606a}.s31{fill:#cf222e}.s32{fill:#1a7f37}.s33{fill:#9a6700}` +
 	`@media(prefers-color-scheme:dark){rect{fill:#161b22;stroke:#30363d}text{fill:#e6edf3}.s2{fill:#9198a1}.s31{fill:#ff7b72}.s32{fill:#3fb950}.s33{fill:#d29922}}` +

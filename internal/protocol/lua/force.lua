@@ -1,6 +1,6 @@
 -- Ends the hold that the caller saw, of any owner.
 --
--- KEYS  the lock key, its queue of Java's fair lock, if that is to be told
+-- KEYS  the lock key, its queue of Java's fair lock, if that is to be notified
 -- ARGV  publish command, channel, then the fields that the caller saw
 --
 -- Replies  1 = deleted; 0 = the key does not hold exactly these fields, nothing was changed

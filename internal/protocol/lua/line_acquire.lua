@@ -1,10 +1,10 @@
 -- Acquires a lock for a new owner if it is free and its line is empty. Otherwise the owner may wait in the line.
 --
--- KEYS  those of the prelude; or only the lock, and the counter if a token is wanted: then it overtakes the line
+-- KEYS  as in the prelude; or only the lock, and the counter if a token is wanted: then it overtakes the line
 -- ARGV  field, lease (ms), life of a counter (ms; 0 = forever; -1 = no token wanted),
 --       publish command, the subcommand of PUBSUB that counts the subscribers of a channel ('' = they
---       cannot be counted here), 1 if it must not acquire the lock without permission for the line, and to
---       wait: lease of the entry (ms), ticket, channel for its grant
+--       cannot be counted here), 1 if it must not acquire the lock without permission for the line, and, if
+--       it may wait: lease of the entry (ms), ticket, channel for its grant
 --
 -- Replies
 --   {1, token}                  field = 1, for at least the lease; token 0, or 1 alone, if none was wanted
@@ -36,9 +36,9 @@ if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has
   local keeps = redis.call('pttl', KEYS[3])
   if keeps < lease then keeps = ARGV[7] end
   redis.call('pexpire', KEYS[3], keeps)
-  local deaf = ARGV[5] ~= '' and redis.pcall('pubsub', ARGV[5], ARGV[9])[2] == 0
+  local unsubscribed = ARGV[5] ~= '' and redis.pcall('pubsub', ARGV[5], ARGV[9])[2] == 0
   redis.call('hset', KEYS[4], ARGV[1], string.format('%.0f %s %s %s %s %s',
-    now[1] * 1000 + math.floor(now[2] / 1000) + lease, ARGV[7], ARGV[3], ARGV[8], deaf and '2' or '0', ARGV[9]))
+    now[1] * 1000 + math.floor(now[2] / 1000) + lease, ARGV[7], ARGV[3], ARGV[8], unsubscribed and '2' or '0', ARGV[9]))
   redis.call('zadd', KEYS[3], 'nx', last + 1, ARGV[1])
   redis.call('pexpire', KEYS[3], keeps) -- again, after what may have made it; the entries live as long as the line
   redis.call('pexpire', KEYS[4], keeps)

@@ -33,8 +33,8 @@ for i = 3, #ARGV, 3 do
       redis.call('zadd', queue, place, field)
       redis.call('hdel', entries, channel)
     end
-    -- mutant: line-poll-renews-nothing, line-poll-listens
-    write(field, now + lease, entry_lease, keep, ticket, deaf(count, channel) and '2' or '0', channel)
+    -- mutant: line-poll-renews-nothing, line-poll-claims-subscribed
+    write(field, now + lease, entry_lease, keep, ticket, unsubscribed(count, channel) and '2' or '0', channel)
     waiting[field], longest = true, math.max(longest, lease)
   else
     leave(field) -- one of the two keys may have been lost
@@ -49,7 +49,7 @@ local _, busy = examine(lock, 1, '')
 local served, minted
 local wait = not busy and reserved(waiting[redis.call('zrange', queue, '0', '0')[1]]) or 0
 if busy then
-  local at, interval, till = strangers()
+  local at, interval, till = foreign()
   if at and till > 0 then settle(now, interval, true) end
 elseif wait > 0 then
   busy = {0, wait, 1, ''}
@@ -75,7 +75,7 @@ for i = 3, #ARGV, 3 do
       -- mutant: poll-mints-again/1
       token = minted
     -- mutant: poll-mints-again/2
-    elseif seen == '' or token <= tonumber(seen) then -- not that of its grant: the counter, or the grant, was lost
+    elseif seen == '' or token <= tonumber(seen) then -- not the token of its grant: the counter, or the grant, was lost
       token = token_for(keep)
     end
     status = token and (field == served and 2 or 1) or -3

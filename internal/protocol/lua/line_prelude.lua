@@ -1,6 +1,6 @@
 -- Shared by the scripts for the line: lined.go puts it after prelude.lua in each.
 --
--- KEYS of each; only the first, or the first two, where a script says so
+-- KEYS of each script. If its header says so, only the first, or the first two
 --   1  the lock
 --   2  its token counter
 --   3  its line: a sorted set of the fields that wait, by a number that rises with each new entry
@@ -23,27 +23,26 @@
 -- Subscribers are counted before the grant. To count the receivers of a grant would be too late, because a
 -- process that is subscribed on a former master receives it, too.
 --
--- Each skipped entry is paid for once: it leaves the queue, so that no later script examines it. It is
--- set aside in the entries, as "aside place end lease keep ticket mark channel", and a poll of its process puts
--- it back in its place. The entries have two more fields for those that are set aside: the field of a channel is the
--- first skipped entry of its process, and 'aside' is the time of the next removal of skipped entries that have ended.
--- The previous version does not find such an entry: its poll returns that the entry is gone, and the waiter gets a
--- new place.
+-- A skipped entry leaves the queue, so that no later script examines it. It is set aside in the entries, as "aside place
+-- end lease keep ticket mark channel", and a poll of its process puts it back in its place. The entries have two more
+-- fields for skipped entries: the field of a channel is the first skipped entry of its process, and 'aside' is the time
+-- of the next removal of skipped entries whose lease has ended. The previous version does not find a skipped entry: its
+-- poll returns that the entry is gone, and the waiter enters the line again.
 --
--- Foreign waiters, such as those of Redisson, have no entry: they wait for the key to be free, and for a
--- message. They have turns by the clock. Now and then a release leaves the lock free for `window`
--- milliseconds, and notifies them; the line waits so long. The field '' of the entries has the schedule:
--- "at interval till polls left". The next turn is at `at`, or after `left` grants if that is not 0. During a
--- turn, which ends at `till` (0: there is none), the first in line has polled `polls` times. It polls when a foreign
--- waiter releases the lock. So the turn was used if the first polled twice, or finds the lock held. Then the next turn
--- comes after one round of the line; otherwise after twice the interval, which is short after a turn that was
--- used: a foreign waiter that waits again, or is slow, may have missed only one turn. A time that is more than `ahead`
--- milliseconds in the future was written by a clock that has been set back since: it counts as past.
+-- Foreign waiters, such as those of Redisson, have no entry: they wait for the key to be free, and for a message. They
+-- have turns by the clock. From time to time a release leaves the lock free for `window` milliseconds, and notifies them.
+-- Meanwhile the line waits. The field '' of the entries has the schedule: "at interval till polls left". The next turn is
+-- at `at`, or after `left` grants if that is not 0. A turn ends at `till` (0: there is none). `polls` is how often the
+-- first in line has polled during the turn. It polls when a foreign waiter releases the lock. So the turn was used if the
+-- first polled twice, or finds the lock held. After a used turn, the next turn comes after one round of the line.
+-- Otherwise it comes after twice the interval. After a used turn the interval is short, because a foreign waiter that
+-- waits again, or is slow, may miss one turn. If a time is more than `ahead` milliseconds in the future, the clock was set
+-- back after it was written, and it counts as past.
 local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
 local window, interval_taken, interval_first, interval_most, ahead = 5, 10, 100, 1000, 10000
 local sweep_interval = 5000
 
--- Whether a foreign value is at the key of the line. If the user may not use its commands, there is no line.
+-- Returns whether a key of the line contains something else. If the user may not use the commands, there is no line.
 local function spoiled()
   for _, reply in ipairs({redis.pcall('zcard', queue), redis.pcall('hlen', entries)}) do
     if type(reply) == 'table' then
@@ -54,15 +53,15 @@ local function spoiled()
   return false
 end
 
--- The token for an owner with that keep: 0 for none, nil if the counter contains
--- something else. It is stored when the owner has the lock.
+-- Returns the token for an owner with that keep; 0 if none is wanted, nil if the counter contains something else. It is
+-- stored when the owner has the lock.
 local function token_for(keep)
   if keep == '-1' then return 0 end
   return (next_token(1, 2))
 end
 
--- The last token that was created, 0 if there is none, or none is wanted. Each waiter receives it, and so recognizes the
--- token of its grant, which is newer.
+-- Returns the last token that was created; 0 if there is none, or none is wanted. Each waiter receives it, and so
+-- recognizes the token of its grant, which is newer.
 local function last_token(keep)
   local last = keep ~= '-1' and redis.pcall('get', KEYS[2])
   return type(last) == 'string' and string.find(last, '^%d+$') and tonumber(last) or 0
@@ -72,15 +71,15 @@ local function store(token, keep)
   if keep ~= '-1' then store_token(1, token, keep, 2) end
 end
 
--- Whether no process is subscribed to channel, by the subcommand `count` of PUBSUB; false if it cannot be counted.
+-- Returns whether no process is subscribed to channel, by the subcommand `count` of PUBSUB; false if it cannot be counted.
 local silent = {}
-local function deaf(count, channel)
+local function unsubscribed(count, channel)
   if silent[channel] == nil then silent[channel] = count ~= '' and redis.pcall('pubsub', count, channel)[2] == 0 end
   return silent[channel]
 end
 
--- Reads the entry of field: its place if it is set aside, else false, and its parts. Without parts there is no
--- entry, or none that can be read.
+-- Returns the place of the entry of field if it is set aside, otherwise false, and then its parts. Without parts there is
+-- no entry, or it is invalid.
 local function read(field)
   local entry = redis.call('hget', entries, field) or ''
   local place, skipped = string.match(entry, '^aside (%S+) (.*)$')
@@ -91,7 +90,7 @@ local function write(field, till, ...)
   redis.call('hset', entries, field, table.concat({string.format('%.0f', till), ...}, ' '))
 end
 
--- The place behind all others, and behind the places of all entries that were set aside before.
+-- Returns a place behind all entries, and behind the places of all entries that were set aside before.
 local function last_place()
   local last = redis.call('zrevrange', queue, '0', '0', 'withscores')[2]
   if last then return last + 1 end
@@ -99,12 +98,12 @@ local function last_place()
   return now[1] * 1000000 + now[2]
 end
 
--- Adds field behind all others; if it waits already, or is set aside, it keeps its place.
+-- Adds field behind all others. If it waits already, or is set aside, it keeps its place.
 local function enqueue(field, lease, keep, ticket, count, channel)
   -- If PEXPIRE is refused, no key may stay without expiry. While there is no key, it is harmless.
   redis.call('pexpire', queue, math.max(tonumber(lease), redis.call('pttl', queue)))
   local place = read(field)
-  write(field, clock() + lease, lease, keep, ticket, deaf(count, channel) and '2' or '0', channel)
+  write(field, clock() + lease, lease, keep, ticket, unsubscribed(count, channel) and '2' or '0', channel)
   if not redis.call('zscore', queue, field) then
     redis.call('zadd', queue, place or string.format('%.0f', last_place()), field)
   end
@@ -126,7 +125,7 @@ local function leave(field)
   unqueue(field)
 end
 
--- Removes the entries that are set aside and have ended: no process asks for those of a dead one.
+-- Removes entries that are set aside and have ended. Their processes may be dead, and then no poll removes them.
 local function sweep(now)
   local all = redis.call('hgetall', entries)
   for i = 1, #all, 2 do
@@ -139,7 +138,7 @@ end
 local swept
 local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
   local place = redis.call('zscore', queue, field)
-  if not place then return leave(field) end -- the time of the whole line has just run out
+  if not place then return leave(field) end -- the key of the line has just expired
   unqueue(field) -- needs no memory, and so opens the way for HSET
   redis.call('hset', entries, field, table.concat({'aside', place, till, lease, keep, ticket, mark, channel}, ' '))
   if redis.call('hexists', entries, channel) == 0 then redis.call('hset', entries, channel, field) end
@@ -150,12 +149,12 @@ local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
     sweep(now)
     redis.call('hset', entries, 'aside', string.format('%.0f', now + sweep_interval))
   end
-  lengthen(entries, sweep_interval) -- HSET makes a key without expiry where that of before has just run out
+  lengthen(entries, sweep_interval) -- if the key has just expired, HSET has created one without expiry
 end
 
--- The first live entry whose process is subscribed, as a table; nil if there is none. Dead entries before it are
--- removed, and those without a subscription are set aside. Whatever is for the first in line goes to this one: the
--- lock, and the message about a turn of foreign waiters.
+-- Returns the first live entry whose process is subscribed, as a table; nil if there is none. Entries before it are
+-- removed if they are dead, and set aside if their processes are not subscribed. This entry counts as the first in line:
+-- it gets the lock, or the message about a turn of foreign waiters.
 local function first(count)
   local now
   while true do
@@ -167,7 +166,7 @@ local function first(count)
     -- mutant: fair-dead-served/2
     if not till or tonumber(till) <= now then
       leave(field)
-    elseif mark == '1' or mark == '0' and deaf(count, channel) then
+    elseif mark == '1' or mark == '0' and unsubscribed(count, channel) then
       set_aside(field, now, till, lease, keep, ticket, mark, channel)
     else
       return {field = field, lease = lease, keep = keep, ticket = ticket, channel = channel}
@@ -176,62 +175,62 @@ local function first(count)
 end
 
 -- Reads and writes the schedule of foreign waiters. A failure to write it is harmless.
-local function strangers()
+local function foreign()
   local at, interval, till, polls, left = string.match(redis.call('hget', entries, '') or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
   return tonumber(at), tonumber(interval), tonumber(till), tonumber(polls), tonumber(left)
 end
 
--- Without entries there is nothing to write: they may have been lost before the line.
-local function set_strangers(at, interval, till, polls, left)
+-- Writes the schedule, unless the entries are gone: they may have been lost before the line.
+local function set_foreign(at, interval, till, polls, left)
   redis.pcall('hset', entries, '', string.format('%.0f %d %.0f %d %d', at, interval, till, polls, left))
   if redis.call('pttl', entries) == -1 then redis.call('hdel', entries, '') end
 end
 
 -- Ends a turn of foreign waiters, which was used or not.
 local function settle(now, interval, taken)
-  if taken then return set_strangers(now, interval_taken, 0, 0, redis.call('zcard', queue)) end
+  if taken then return set_foreign(now, interval_taken, 0, 0, redis.call('zcard', queue)) end
   interval = math.min(2 * interval, interval_most)
-  set_strangers(now + interval, interval, 0, 0, 0)
+  set_foreign(now + interval, interval, 0, 0, 0)
 end
 
--- How much longer the line has to wait for foreign waiters, if the lock is free; 0: not at all. first: the
--- first in line asks.
+-- Returns how much longer the line has to wait for foreign waiters, if the lock is free; 0: it is not their turn. first:
+-- the caller is the first in line.
 local function reserved(first)
-  local at, interval, till, polls, left = strangers()
+  local at, interval, till, polls, left = foreign()
   if not at or till == 0 then return 0 end
   local now = clock()
-  -- mutant: line-strangers-stay/1
+  -- mutant: line-foreign-turn-endless/1
   if now >= till or till > now + ahead then
     settle(now, interval, polls > 1)
     return 0
   end
-  if first then set_strangers(at, interval, till, polls + 1, left) end
-  -- mutant: line-strangers-stay/2
+  if first then set_foreign(at, interval, till, polls + 1, left) end
+  -- mutant: line-foreign-turn-endless/2
   return till - now
 end
 
--- Whether a release leaves the lock to foreign waiters. If so, it records the turn.
-local function strangers_turn()
-  local now, at, interval, till, _, left = clock(), strangers()
+-- Returns whether a release leaves the lock to foreign waiters. If so, it records the turn.
+local function foreign_turn()
+  local now, at, interval, till, _, left = clock(), foreign()
   if not at then
-    if redis.call('exists', queue) == 1 then set_strangers(now + interval_first, interval_first, 0, 0, 0) end
+    if redis.call('exists', queue) == 1 then set_foreign(now + interval_first, interval_first, 0, 0, 0) end
     return false
   elseif till > 0 then
-    settle(now, interval, true) -- one of them gives it back
+    settle(now, interval, true) -- one of them releases it
     return false
   elseif left > 1 or left == 0 and now < at and at <= now + ahead then
-    if left > 1 then set_strangers(at, interval, 0, 0, left - 1) end
+    if left > 1 then set_foreign(at, interval, 0, 0, left - 1) end
     return false
   end
-  set_strangers(at, interval, now + window, 0, 0)
+  set_foreign(at, interval, now + window, 0, 0)
   return true
 end
 
--- Grants the lock, which no owner but `last` holds, to head, the first in line, and sends its process the ticket
--- and the token, which is 0 if none was wanted or available. If an earlier entry of that process was skipped, the
--- earlier one gets the lock instead: the process lives, and its waiters keep their order.
--- Returns the field that got the lock, if any, the number of receivers, and the token, nil if it was not available. One
--- acquisition has one token: a script whose own field is served returns this one, and creates no other.
+-- Grants the lock to head, the first in line, and sends its process the ticket and the token, which is 0 if none was
+-- wanted or available. No owner except `last` holds the lock. If an earlier entry of that process was skipped, the earlier
+-- entry gets the lock instead: the process lives, and its waiters keep their order.
+-- Returns the field that got the lock, if any, the number of receivers, and the token, which is nil if it was not
+-- available. One acquisition has one token: a script whose own field is served returns this token, and creates no other.
 local function serve(publish, head, last)
   if not head then return nil end
   local field, lease, keep, ticket = head.field, head.lease, head.keep, head.ticket
@@ -248,7 +247,7 @@ local function serve(publish, head, last)
   if last then redis.call('hdel', lock, last) end
   local token = token_for(keep)
   if token then store(token, keep) end
-  local heard = redis.pcall(publish, head.channel, string.format('%s %.0f', ticket, token or 0))
-  if type(heard) == 'table' then heard = -1 end
-  return field, heard, token
+  local receivers = redis.pcall(publish, head.channel, string.format('%s %.0f', ticket, token or 0))
+  if type(receivers) == 'table' then receivers = -1 end
+  return field, receivers, token
 end

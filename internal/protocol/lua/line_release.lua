@@ -1,30 +1,30 @@
 -- Releases a lock, and removes any entry of the owner in its line. The first live entry gets the
 -- lock. Without one, the script wakes all subscribers, and the first waiter for Java's fair lock.
 --
--- KEYS  those of the prelude, or the lock alone, which is then released to all
+-- KEYS  as in the prelude, or the lock alone, which is then released to all
 -- ARGV  field, channel of the lock, publish command, the subcommand of PUBSUB that counts the
 --       subscribers of a channel ('' = they cannot be counted here); without the last two they are
 --       `publish` and `numsub`: each argument takes time
 --
 -- Replies
---   heard        done, and free for all; the message reached so many processes, -1 if the server refused to count
---   'heard'      done, and granted to the first in line
---   {0, heard}   not ours: the lock did not hold field; its entry in the line is gone
+--   receivers        done, and free for all; the message reached so many processes, -1 if the server refused to count
+--   'receivers'      done, and granted to the first in line
+--   {0, receivers}   not ours: the lock did not hold field; its entry in the line is gone
 --
 -- The message 1 instead of 0 announces a turn of foreign waiters: it wakes all waiters of Redisson. Processes in the
 -- line ignore it; only the first of them is asked to poll.
 --
--- The lock has the next owner before the last one is removed: a key that is deleted and created again
--- would be refused half-way while its slot moves.
+-- The next owner is added before the last one is removed. If the key were deleted and created again while its slot moves,
+-- Redis would refuse that half-way.
 
 -- The usual cases: the line is empty, or its first process is subscribed, gets the lock, and wants no token.
 -- Defining functions would cost more than they do.
 local channel, publish, count = ARGV[2], ARGV[3] or 'publish', ARGV[4] or 'numsub'
 -- mutant: release-no-owner/3
 if KEYS[3] and redis.pcall('exists', KEYS[3], KEYS[5]) == 0 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
-  local heard = redis.pcall(publish, channel, '0')
-  if type(heard) == 'table' then heard = -1 end -- see wake
-  return heard
+  local receivers = redis.pcall(publish, channel, '0')
+  if type(receivers) == 'table' then receivers = -1 end -- see wake
+  return receivers
 end
 local alone = KEYS[3] and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('hlen', KEYS[1]) == 1
 -- mutant: fair-last-first/1
@@ -44,16 +44,16 @@ if type(entry) == 'string' and known and first ~= ARGV[1] then
     redis.call('hdel', KEYS[4], first, ARGV[1])
     if redis.call('exists', KEYS[3]) == 0 then redis.call('hdel', KEYS[4], '', 'aside') end -- see unqueue
     redis.call('hset', KEYS[1], first, '1')
-    local heard
+    local receivers
     if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
       redis.call('hdel', KEYS[1], first, ARGV[1]) -- see take
-      heard = redis.pcall(publish, channel, '0')
+      receivers = redis.pcall(publish, channel, '0')
     else
       redis.call('hdel', KEYS[1], ARGV[1])
-      heard = redis.pcall(publish, grants, ticket .. ' 0')
+      receivers = redis.pcall(publish, grants, ticket .. ' 0')
     end
-    if type(heard) == 'table' then heard = -1 end -- see wake
-    return tostring(heard)
+    if type(receivers) == 'table' then receivers = -1 end -- see wake
+    return tostring(receivers)
   end
 end
 
@@ -62,22 +62,22 @@ local field = ARGV[1]
 -- mutant: release-no-owner/4
 local ours = held(lock, field)
 
-local served, heard, leaves = false, 0, false
+local served, receivers, leaves = false, 0, false
 if queue and not spoiled() and queue then
   local asked = not ours and redis.call('zrange', queue, '0', '0')[1] == field
   leave(field)
   if ours and redis.call('hlen', lock) == 1 then
     local head = first(count)
-    leaves = head and strangers_turn()
+    leaves = head and foreign_turn()
     if leaves then
       redis.pcall(publish, head.channel, 'ask')
     else
-      served, heard = serve(publish, head, field)
+      served, receivers = serve(publish, head, field)
     end
   -- mutant: line-grant-without-owner
   elseif not ours and redis.call('exists', lock) == 0 then
     if reserved(false) == 0 then
-      served, heard = serve(publish, first(count), field)
+      served, receivers = serve(publish, first(count), field)
     elseif asked then
       local head = first(count) -- which is to poll after the turn of foreign waiters, in place of field
       if head then redis.pcall(publish, head.channel, 'ask') end
@@ -86,8 +86,8 @@ if queue and not spoiled() and queue then
 end
 -- mutant: release-no-owner/5
 if ours and not served then redis.call('hdel', lock, field) end
-if not ours then return {0, heard or 0} end
-if served then return tostring(heard) end
-heard = wake(publish, channel, leaves and '1')
-local told = wake_java(publish, channel, KEYS[5])
-return heard < 0 and heard or heard + told
+if not ours then return {0, receivers or 0} end
+if served then return tostring(receivers) end
+receivers = wake(publish, channel, leaves and '1')
+local java = wake_java(publish, channel, KEYS[5])
+return receivers < 0 and receivers or receivers + java

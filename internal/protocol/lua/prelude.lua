@@ -19,7 +19,7 @@ local function held(key, field)
   return found == 1
 end
 
--- Whether a hash with these `fields` is a lock: each field but `mode` is an owner, uuid:owner, and has a count.
+-- Returns whether a hash with these `fields` is a lock: each field except `mode` is an owner, uuid:owner, and has a count.
 local function locked(fields)
   for i = 1, #fields, 2 do
     if fields[i] ~= 'mode' and
@@ -28,8 +28,8 @@ local function locked(fields)
   return true
 end
 
--- The state of lock i at key for field: whether field holds it; otherwise, if another owner does, or the key
--- is no such lock, the reply for that.
+-- Returns whether field holds lock i at key. If not, and another owner holds it, or the key is no such lock, it also
+-- returns the reply for that.
 local function examine(key, i, field)
   local fields = redis.pcall('hlen', key)
   if type(fields) == 'table' then
@@ -46,9 +46,9 @@ local function examine(key, i, field)
   return false, {0, redis.call('pttl', key), i, found[1]}
 end
 
--- Makes field hold a key that is free, or that its owner is about to leave. HSET comes first because a server out of
--- memory rejects it. If PEXPIRE is refused, the field is removed again, so that no key stays without expiry,
--- and the error is returned.
+-- Makes field hold a key that is free, or whose owner is about to be removed. HSET comes first, because a server that is
+-- out of memory rejects it. If PEXPIRE is refused, the field is removed again, so that no key stays without expiry, and
+-- the error is returned.
 local function take(key, field, lease)
   -- mutant: acquire-increments/1
   redis.call('hset', key, field, '1')
@@ -58,42 +58,40 @@ local function take(key, field, lease)
   return set
 end
 
--- Sets field of a hash, which has it, to value. false: the lease ended within this script, and the hash is gone.
+-- Sets an existing field of a hash to value. false: the lease ended within this script, and the hash is gone.
 local function recount(key, field, value)
   if redis.call('hset', key, field, value) == 0 then return true end
   redis.call('hdel', key, field)
   return false
 end
 
--- Raises key's TTL to lease; never shortens it. It writes even if the TTL is long enough:
--- a WAIT for replicas after a script without a write would prove nothing.
+-- Raises the TTL of key to lease, and never shortens it. It writes even if the TTL is long enough, because a WAIT for
+-- replicas after a script without a write would prove nothing.
 local function lengthen(key, lease)
   redis.call('pexpire', key, math.max(tonumber(lease), redis.call('pttl', key)))
 end
 
--- Wakes the waiters on channel, and returns how many processes received the message; -1 if the
--- server refused: a script is not rolled back, and a missing permission must not
--- keep a lock held.
+-- Wakes the waiters on channel, and returns how many processes received the message; -1 if the server refused. A refusal
+-- does not stop the script: scripts are not rolled back, and without this permission a lock would stay held.
 local function wake(command, channel, message)
-  local heard = redis.pcall(command, channel, message or '0')
-  if type(heard) == 'table' then return -1 end
-  return heard
+  local receivers = redis.pcall(command, channel, message or '0')
+  if type(receivers) == 'table' then return -1 end
+  return receivers
 end
 
--- Wakes the first waiter in the queue of Java's fair lock, if there is one: it subscribes to a channel
--- of its own. Returns how many processes received the message.
+-- Wakes the first waiter in the queue of Java's fair lock, if there is one. It is subscribed to a channel of its own.
+-- Returns how many processes received the message.
 local function wake_java(command, channel, queue)
   local first = queue and redis.pcall('lindex', queue, '0')
   if type(first) ~= 'string' then return 0 end
   return math.max(wake(command, channel .. ':' .. first), 0)
 end
 
--- A fencing token above every counter (the KEYS after the n locks, up to `last` if
--- that is given), and not below the server's clock, so that tokens keep rising after a counter
--- was lost; 0 without counters. Reads only; returns nil and the position of the counter if one contains
--- something other than a token.
--- An owner that already has the lock gets a newer token, too: this may be a copy of its request, but also an
--- earlier hold under the same name, which a failover has brought back.
+-- Returns a fencing token above every counter (the KEYS after the n locks, up to `last` if that is given), and not below
+-- the server's clock, so that tokens keep rising after a counter was lost; 0 without counters. If a counter contains
+-- something other than a token, it returns nil and the position of the counter. It only reads.
+-- An owner that already has the lock gets a newer token, too: this may be a copy of its request, or the lock of an earlier
+-- hold under the same name, which a failover has restored.
 local function next_token(n, last)
   if (last or #KEYS) == n then return 0 end
   local now = redis.call('time')
@@ -114,8 +112,8 @@ local function next_token(n, last)
   return token
 end
 
--- Stores token, as text, in a counter. A counter without expiry keeps none; any other
--- lives for `keep` milliseconds, or forever if that is 0.
+-- Stores a token, as text, in a counter. A counter without expiry stays without one. Any other lives for `keep`
+-- milliseconds, or forever if that is 0.
 local function store(counter, text, keep)
   if keep == '0' or redis.call('pttl', counter) == -1 then
     redis.call('set', counter, text)

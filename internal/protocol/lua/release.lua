@@ -5,8 +5,8 @@
 --       channel if one lock is to be released with `publish`: each argument takes time
 --
 -- Replies
---   heard        done; each wake-up reached at least so many processes, -1 if one was refused
---   {0, heard}   not ours: a key did not hold field; the other keys were released all the same
+--   receivers        done; the least number of processes that a wake-up reached, -1 if one was refused
+--   {0, receivers}   not ours: a key did not hold field; the other keys were released
 
 -- The usual cases: one key that is released, or whose count stays above 0. Defining
 -- functions would cost more than they do.
@@ -15,13 +15,13 @@ if not ARGV[5] and channel ~= '' then
   if count == '0' then
     if try('hdel', KEYS[1], ARGV[1]) == 1 then
       local publish = ARGV[4] or 'publish'
-      local heard, first = try(publish, channel, '0'), KEYS[2] and try('lindex', KEYS[2], '0')
-      if heard ~= 0 and type(heard) == 'table' then heard = -1 end -- see wake
+      local receivers, first = try(publish, channel, '0'), KEYS[2] and try('lindex', KEYS[2], '0')
+      if receivers ~= 0 and type(receivers) == 'table' then receivers = -1 end -- see wake
       if first and type(first) == 'string' then -- see wake_java
-        local told = try(publish, channel .. ':' .. first, '0')
-        if heard >= 0 and type(told) == 'number' then heard = heard + told end
+        local java = try(publish, channel .. ':' .. first, '0')
+        if receivers >= 0 and type(java) == 'number' then receivers = receivers + java end
       end
-      return heard
+      return receivers
     end
   elseif try('hexists', KEYS[1], ARGV[1]) == 1 then
     redis.call('hdel', KEYS[1], '') -- needs no memory, and so opens the way for HSET
@@ -48,13 +48,13 @@ for i = 1, n do
     if channel ~= '' then freed[#freed + 1] = i end
   end
 end
-local heard
+local receivers
 for _, i in ipairs(freed) do
   local channel = ARGV[2 * i]
   local by = wake(publish, channel)
-  local told = wake_java(publish, channel, KEYS[n + i])
-  if by >= 0 then by = by + told end
-  if not heard or by < heard then heard = by end
+  local java = wake_java(publish, channel, KEYS[n + i])
+  if by >= 0 then by = by + java end
+  if not receivers or by < receivers then receivers = by end
 end
-if ours then return heard or 0 end
-return {0, heard or 0}
+if ours then return receivers or 0 end
+return {0, receivers or 0}

@@ -13,13 +13,12 @@
 -- that is not on the node of the script. So each script reads all that it needs before it changes
 -- anything (to remove a dead hold changes nothing): if refused, it may be sent again.
 --
--- The claim, a key of its own, belongs to a writer that waits for readers: "from field"; or "from " for
--- a moment after that writer has given up. From the time `from`, in milliseconds of this server's clock, while
--- the claim exists, no new reader gets the lock.
+-- The claim, a key of its own, belongs to a writer that waits for readers: "from field". For a moment after that writer
+-- has given up, it is "from ". From the time `from`, in milliseconds of this server's clock, while the claim exists, no
+-- new reader gets the lock.
 local lock, prefix = KEYS[1], ARGV[1]
 
--- Up to n fields of the lock with their values, or more; and whether these are all fields, which they are if
--- there are fewer.
+-- Returns at least n fields of the lock with their values, or all if there are fewer, and whether these are all fields.
 local function some(n)
   local fields = redis.pcall('hrandfield', lock, n, 'withvalues')
   if not fields.err then return fields, #fields < 2 * n end
@@ -32,8 +31,8 @@ local function some(n)
   return fields, cursor == '0'
 end
 
--- Whether the lock is held for `read` or for `write`; nil if it is free. Otherwise the reply for a key of another
--- kind.
+-- Returns whether the lock is held for `read` or for `write`, or nil if it is free. If the key is not a read-write lock,
+-- it returns the reply for that.
 local function examine_mode()
   local mode = redis.pcall('hget', lock, 'mode')
   if type(mode) == 'table' then
@@ -140,9 +139,9 @@ local function settle(gone, heir, longest)
   return false
 end
 
--- The reply to a reader: the PTTL that the lock had before, from 1 to the reader's lease; the lease if
--- there was no lock. Java's watchdog sets the lock's TTL to its own lease, however much longer other readers
--- need it. By the reply they know how soon they have to renew.
+-- The reply to a reader: the PTTL that the lock had before, from 1 to the reader's lease, or the lease if there was no
+-- lock. Java's watchdog sets the lock's TTL to its own lease, even if other readers need it for longer. The reply shows
+-- them how soon they have to renew.
 local function seen(had, lease)
   lease = tonumber(lease)
   if had < 0 then return lease end
@@ -171,12 +170,12 @@ local function join(free, mode, field, lease)
   return set
 end
 
--- Wakes all waiters, and returns how many processes received the message. In Java `1` wakes all sleeping
--- threads, and `0` wakes one; only `0` is remembered for a thread that is about to sleep.
+-- Wakes all waiters, and returns how many processes received the message. In Java `1` wakes all sleeping threads, and `0`
+-- wakes one. Only `0` also counts for a thread that is about to sleep.
 local function wake_all(command, channel)
-  local heard = wake(command, channel, '1')
+  local receivers = wake(command, channel, '1')
   wake(command, channel)
-  return heard
+  return receivers
 end
 
 -- The reply that another owner holds the lock.

@@ -4,8 +4,8 @@
 -- ARGV  prefix, field, count, publish command, channel
 --
 -- Replies
---   heard        done; if the lock is free, the message reached so many processes, -1 if the server refused to count
---   {0, 0}       not ours: the lock did not hold field
+--   receivers        done; if the lock is free, the message reached so many processes, -1 if the server refused to count
+--   {0, 0}           not ours: the lock did not hold field
 
 -- The usual case: the only count of the last reader, or of one of several. Defining functions
 -- would cost more than it does.
@@ -15,9 +15,9 @@ if found and found[1] == 'read' and found[2] == '1' then
   local some = redis.pcall('hrandfield', KEYS[1], '3') -- unknown before Redis 6.2
   if #some == 2 then
     redis.call('del', KEYS[1], mine)
-    local heard = redis.pcall(ARGV[4], ARGV[5], '0')
-    if type(heard) == 'table' then heard = -1 end -- see wake
-    return heard
+    local receivers = redis.pcall(ARGV[4], ARGV[5], '0')
+    if type(receivers) == 'table' then receivers = -1 end -- see wake
+    return receivers
   end
   -- The lock may live a second longer than the longest of few readers, and for as long as it likes
   -- if they are many, or it does so already: then any other that is alive will do.

@@ -1,4 +1,4 @@
-// Package embedded has servers with real Lua that are reached in memory only, and clients of them.
+// Package embedded has servers with real Lua that are accessible in memory only, and clients of them.
 package embedded
 
 import (
@@ -18,10 +18,10 @@ import (
 // scripts here do not fill.
 func init() { lua.RegistrySize, lua.CallStackSize = 1024, 64 }
 
-// Start starts a server without a listener, and returns what serves one end of a connection.
+// Start starts a server without a listener, and returns a function that serves one end of a connection.
 func Start() (m *miniredis.Miniredis, serve func(net.Conn), err error) {
 	m = miniredis.NewMiniRedis()
-	first, err := m.Dial() // to be dialed starts it
+	first, err := m.Dial() // the first Dial starts it
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,10 +29,11 @@ func Start() (m *miniredis.Miniredis, serve func(net.Conn), err error) {
 	return m, m.Server().ServeConn, nil
 }
 
-// Addr is the address of the server of this number: one that is for documentation, because a name would be looked up.
+// Addr returns the address of the server with the number. It is an IP address for documentation, because a host name would be
+// looked up.
 func Addr(number int) string { return fmt.Sprintf("192.0.2.%d:6379", number) }
 
-// Options are those of a client that reaches a server by a link.
+// Options returns the options of a client that uses a link to a server.
 func Options(l *linktest.Link) *redis.Options {
 	return &redis.Options{
 		Addr:          l.Addr(),

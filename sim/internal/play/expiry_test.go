@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-func TestPlay_TellsOnceOfAKeyWithoutExpiry(t *testing.T) {
+func TestPlay_ReportsAKeyWithoutExpiryOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newServer(1, 0)
 		require.NoError(t, err)
@@ -24,9 +24,9 @@ func TestPlay_TellsOnceOfAKeyWithoutExpiry(t *testing.T) {
 		s.mini.HSet("eternal", "owner", "1")
 		time.Sleep(time.Second)
 		stop()
-		told := p.journal.soFar()
-		require.Len(t, told, 1)
-		require.Equal(t, history.Left, told[0].Kind)
-		require.Equal(t, "on server 1, without expiry: eternal", told[0].Note)
+		reported := p.journal.soFar()
+		require.Len(t, reported, 1)
+		require.Equal(t, history.Left, reported[0].Kind)
+		require.Equal(t, "on server 1, without expiry: eternal", reported[0].Note)
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/relock-go/relock/internal/linktest"
 )
 
-// inject does the harm of a fault, and repairs it.
+// inject injects a fault, and ends it.
 func (p *play) inject(f Fault) {
 	p.await(f)
 	switch f.What {
@@ -38,8 +38,8 @@ func (p *play) inject(f Fault) {
 		p.at(f.Process).links[f.Server].Set(func(linktest.Trap) { p.disturb(f) }, linktest.Trap{Loss: f.loss(), Late: f.Amount, Silent: f.Silent, Skip: f.Skip})
 	case partition:
 		p.lasting(f, func() { p.separate(p.ways(f), f) })
-	case deaf:
-		p.ways(f).each(func(l *linktest.Link) { l.Deafen(f.For) })
+	case messagesLost:
+		p.ways(f).each(func(l *linktest.Link) { l.LoseMessages(f.For) })
 		for left := f.For; left > 0; left -= p.plan.TTL {
 			p.disturb(f)
 			time.Sleep(min(left, p.plan.TTL))
@@ -79,7 +79,7 @@ func (p *play) inject(f Fault) {
 	}
 }
 
-// await waits until a fault that is to hit a holder would hit one, for a while.
+// await waits for a while until a fault that should affect a holder would affect one.
 func (p *play) await(f Fault) {
 	hits := func() bool { return true }
 	switch f.What {
@@ -111,7 +111,7 @@ func (w What) meetsProcess() bool {
 	return slices.Contains([]What{remove, lie, pause, kill, fade, slow, dead, partition, trap, cut}, w)
 }
 
-// ways are the links of a process that a fault is about.
+// ways returns the links of a process that a fault affects.
 type ways []*linktest.Link
 
 func (p *play) ways(f Fault) ways {
@@ -137,19 +137,19 @@ func (p *play) eachLink(server int, fn func(*linktest.Link)) {
 	}
 }
 
-// lasting tells of a fault while it lasts.
+// lasting records a fault while it lasts.
 func (p *play) lasting(f Fault, harm func()) {
 	p.journal.add(history.Event{Kind: history.FaultBegin, Op: f.Number, Note: f.String()})
 	harm()
 	p.journal.add(history.Event{Kind: history.FaultEnd, Op: f.Number, Note: f.String()})
 }
 
-// disturb tells of a fault that keeps no one waiting for long.
+// disturb records a fault that delays no one for long.
 func (p *play) disturb(f Fault) {
 	p.journal.add(history.Event{Kind: history.Disturbed, Op: f.Number, Note: f.String()})
 }
 
-// separate has nothing pass on links, and breaks their connections then.
+// separate stops all traffic on links, and then breaks their connections.
 func (p *play) separate(ways ways, f Fault) {
 	ways.each(func(l *linktest.Link) {
 		l.Refuse(f.For)
@@ -159,7 +159,7 @@ func (p *play) separate(ways ways, f Fault) {
 	ways.each(func(l *linktest.Link) { l.Cut(f.loss(), f.Amount) })
 }
 
-// stop stops a server, which comes back, with its data or without, or as a replica that has taken over.
+// stop stops a server. It returns with or without its data, or as a replica that has taken over.
 func (p *play) stop(f Fault) {
 	s := p.servers[f.Server]
 	var behind copyOf
@@ -189,7 +189,7 @@ func (p *play) stop(f Fault) {
 	})
 }
 
-// forget has a server forget its scripts.
+// forget makes a server lose its scripts.
 func (p *play) forget(server int) {
 	s := p.servers[server]
 	l := s.link(time.Microsecond, p.plan.Seed)
@@ -203,12 +203,12 @@ func (p *play) forget(server int) {
 	}
 }
 
-// replace has a process be gone, and another one come.
+// replace kills a process, and starts another one.
 func (p *play) replace(f Fault) {
 	old := p.at(f.Process)
 	if !old.kill() {
 		return
 	}
 	time.Sleep(f.For)
-	_ = p.begin(old.number+100, old.place) // as the one before began
+	_ = p.begin(old.number+100, old.place) // does not fail, because the previous one began, too
 }

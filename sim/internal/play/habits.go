@@ -10,7 +10,7 @@ import (
 // Now is the time of events.
 func (c *process) Now() int64 { return c.journal.now() }
 
-// Pause is how long a player rests between two uses: with one that is brief another may follow at once.
+// Pause returns how long a player rests between two uses. After a short pause, the next use may follow at once.
 func (c *process) Pause(d player.Drawer) time.Duration {
 	if c.plan.Busy && d.Chance(0.4) || c.plan.Crowd && c.rush() {
 		return d.Between(0, 10*time.Millisecond)
@@ -18,13 +18,13 @@ func (c *process) Pause(d player.Drawer) time.Duration {
 	return d.Between(0, c.plan.Think)
 }
 
-// rush reports whether it is a time at which all of a crowd want the lock again at once: a second of each
-// six, the same one for all processes or not.
+// rush reports whether all goroutines of a crowd want the lock at once: for one second in six, which may differ between
+// processes.
 func (c *process) rush() bool {
 	return (time.Since(c.journal.began)+time.Duration(c.place)*c.plan.Apart)%(6*time.Second) < time.Second
 }
 
-// Length is how long a hold is to last.
+// Length returns how long a hold lasts.
 func (c *process) Length(d player.Drawer) time.Duration {
 	switch {
 	case d.Chance(c.plan.Long):
@@ -50,14 +50,14 @@ func (c *process) Choose(d player.Drawer) []string {
 	return c.plan.Names[i : i+1]
 }
 
-// Write writes to what the locks protect.
+// Write writes to the resource of the locks.
 func (c *process) Write(d player.Drawer, lock string, token int64, _ string) (accepted bool, err error) {
 	return c.store.write(lock, token, d.Between(0, 2*c.plan.Latency)), nil
 }
 
-// Trust goes by a context: at every time at which it has not ended it is valid.
+// Trust watches a context, which is valid at every time before its end.
 func (c *process) Trust(ctx context.Context) (last func() int64) {
-	if c.jumps || ctx.Err() != nil { // while it does not run, its clock says that no time has passed
+	if c.jumps || ctx.Err() != nil { // while the process does not run, its clock stands still
 		return func() int64 { return 0 }
 	}
 	ended := make(chan int64, 1)

@@ -28,22 +28,22 @@ func (j *journal) add(e history.Event) {
 	j.events = append(j.events, e)
 }
 
-// length is how much has happened. It may be asked for from outside the bubble.
+// length returns the number of events. It may be called from outside the bubble.
 func (j *journal) length() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.events)
 }
 
-// soFar returns what has happened up to now.
+// soFar returns the events up to now.
 func (j *journal) soFar() []history.Event {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.events)
 }
 
-// beat is the time between two signs of life. No process writes them: in virtual time each runs all the
-// time, unless it is paused, and the judge is told so afterwards.
+// beat is the time between two signs of life. No process writes them, because in virtual time each process runs all the time,
+// unless it is paused. They are added to the history afterwards.
 const beat = slack / 4
 
 // withSigns returns the history with signs of life of each process, from its first event to its last.

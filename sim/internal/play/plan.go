@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/chaos/player"
 )
 
-// Plan is all that is decided before a play: it comes from its seed alone.
+// Plan has all choices that are made before a play. They depend on the seed alone.
 type Plan struct {
 	player.Habits
 	Seed    uint64
@@ -31,13 +31,13 @@ type Plan struct {
 	Handoffs int           // WithLocalHandoffs
 	Busy     bool          // holds are brief, and follow one another quickly
 	Hot      bool          // most want one name
-	Crowd    bool          // so do the goroutines of one process at the same time, again and again: their holds follow one another before Redis knows
-	Apart    time.Duration // the crowd of one process comes so much before that of another
+	Crowd    bool          // the goroutines of one process want it at the same time, again and again, so the process hands over locally
+	Apart    time.Duration // the time between the crowds of two processes
 
 	Faults []Fault
 }
 
-// Fault is one act of harm.
+// Fault is one fault.
 type Fault struct {
 	Number  int
 	What    What
@@ -46,10 +46,10 @@ type Fault struct {
 	Server  int
 	Amount  time.Duration
 	Name    string
-	Wide    bool   // it is about all servers of a quorum
+	Wide    bool   // it affects all servers of a quorum
 	Queue   bool   // it waits for a process that holds and has another waiter
 	Skip    int    // commands that pass before one is lost
-	Trap    string // what is lost: see linktest.Loss
+	Trap    string // the loss: see linktest.Loss
 	Silent  bool
 }
 
@@ -58,28 +58,28 @@ type What string
 
 // The kinds of faults.
 const (
-	slow      What = "slow"      // messages take longer
-	fade      What = "fade"      // messages take longer, and then a process and a server do not reach each other
-	cut       What = "cut"       // connections break
-	trap      What = "trap"      // a command is lost, or its reply, or it is late
-	partition What = "partition" // a process and a server do not reach each other
-	dead      What = "dead"      // nothing comes back on connections, and no one hears of that; new ones work
-	deaf      What = "deaf"      // messages of subscriptions are lost
-	freeze    What = "freeze"    // a server stands still
-	restart   What = "restart"   // a server stops, and comes back with its data
-	loading   What = "loading"   // a server refuses commands
-	forget    What = "forget"    // a server forgets the scripts
-	wipe      What = "wipe"      // a server stops, and comes back without its data
-	failover  What = "failover"  // a replica takes over that lags behind
-	remove    What = "remove"    // the key of a lock is deleted
-	pause     What = "pause"     // a process does not run, and its monotonic clock stands still
-	kill      What = "kill"      // a process is gone; another one comes
-	wall      What = "wall"      // the wall clock of a process is set
-	clocks    What = "clocks"    // the clock of a server is set
-	lie       What = "lie"       // as remove, but the judge is not told. It is not drawn: it shows that one is found
+	slow         What = "slow"          // messages take longer
+	fade         What = "fade"          // messages take longer, and then a process and a server do not reach each other
+	cut          What = "cut"           // connections break
+	trap         What = "trap"          // a command is lost, or its reply, or it is late
+	partition    What = "partition"     // a process and a server do not reach each other
+	dead         What = "dead"          // no replies arrive on current connections, without an error; new ones work
+	messagesLost What = "messages lost" // messages of subscriptions are lost
+	freeze       What = "freeze"        // a server does not run
+	restart      What = "restart"       // a server stops, and comes back with its data
+	loading      What = "loading"       // a server refuses commands
+	forget       What = "forget"        // a server loses its scripts
+	wipe         What = "wipe"          // a server stops, and comes back without its data
+	failover     What = "failover"      // a replica takes over that lags behind
+	remove       What = "remove"        // the key of a lock is deleted
+	pause        What = "pause"         // a process does not run, and its monotonic clock stands still
+	kill         What = "kill"          // a process is gone; another one comes
+	wall         What = "wall"          // the wall clock of a process is set
+	clocks       What = "clocks"        // the clock of a server is set
+	lie          What = "lie"           // as remove, but not in the history. No plan has it: it shows that the judge detects it
 )
 
-// themes are what faults a play has, and how many. The weight is a share of all plays.
+// themes define the kinds and the number of faults of a play. The weight is the share of all plays.
 var themes = []struct {
 	name   string
 	weight int
@@ -88,7 +88,7 @@ var themes = []struct {
 	faults []What
 }{
 	{"calm", 18, 0, false, nil},
-	{"network", 16, 12, true, []What{slow, fade, fade, cut, partition, deaf}},
+	{"network", 16, 12, true, []What{slow, fade, fade, cut, partition, messagesLost}},
 	{"doubt", 18, 40, false, []What{trap, trap, trap, trap, trap, cut, slow}},
 	{"late", 10, 12, false, []What{trap}},
 	{"far", 8, 12, true, []What{slow, dead}},
@@ -96,17 +96,17 @@ var themes = []struct {
 	{"data", 12, 10, true, []What{wipe, failover, remove, remove, remove}},
 	{"clients", 14, 10, true, []What{pause, kill}},
 	{"clocks", 6, 10, true, []What{wall, clocks, partition}},
-	{"mix", 18, 24, false, []What{slow, fade, cut, trap, trap, partition, deaf, freeze, restart, loading, forget, wipe, failover, remove, pause, kill, wall}},
+	{"mix", 18, 24, false, []What{slow, fade, cut, trap, trap, partition, messagesLost, freeze, restart, loading, forget, wipe, failover, remove, pause, kill, wall}},
 }
 
-// Draw makes the plan of a seed.
+// Draw returns the plan of a seed.
 func Draw(seed uint64) Plan {
 	d := player.Drawer{Rand: rand.New(rand.NewPCG(seed, 0x706c616e))}
 	p := Plan{
 		Seed: seed, Servers: 1, Lasts: time.Minute, Workers: 4, Think: 12 * time.Second,
 		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"},
 	}
-	// What is drawn first stays first: a seed that is written down somewhere is to be the same play.
+	// The order of random choices does not change, so that a seed stays the same play.
 	p.TTL = d.Between(1500*time.Millisecond, 6*time.Second)
 	p.Poll = d.Between(time.Second, 3*time.Second)
 	p.Latency = player.Pick(d, 100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 15*time.Millisecond, 40*time.Millisecond)
@@ -124,7 +124,7 @@ func Draw(seed uint64) Plan {
 	}
 	p.Clocks = make([]time.Duration, p.Servers)
 	if p.Sides > 0.5 && p.Reads > 0.5 {
-		p.Think = time.Second // readers come one after the other
+		p.Think = time.Second // readers follow one another
 	}
 	switch {
 	case p.Servers == 1 && d.Chance(0.25):
@@ -139,7 +139,7 @@ func Draw(seed uint64) Plan {
 	return p
 }
 
-// drawTheme draws what faults the play has.
+// drawTheme chooses the faults of the play.
 func drawTheme(d player.Drawer, p *Plan) {
 	all := 0
 	for _, t := range themes {
@@ -169,7 +169,7 @@ func drawTheme(d player.Drawer, p *Plan) {
 		break
 	}
 	if p.lossy() {
-		p.MinHold = 0 // what is kept may be lost, too
+		p.MinHold = 0 // a placeholder may be lost, too
 	}
 	// A master that comes back without its data, while clocks differ, breaks the order of tokens.
 	apart := p.Servers > 1 && d.Chance(0.4) && !p.has(wipe)
@@ -178,7 +178,7 @@ func drawTheme(d player.Drawer, p *Plan) {
 			p.Clocks[i] = d.Between(-80*time.Second, 80*time.Second)
 		}
 	}
-	// Who does not run when the data is lost hears of that when it runs again, and no sooner: the judge does not know.
+	// A process that does not run when the data is lost notices it only when it runs again, which the judge does not consider.
 	if p.has(wipe, failover, remove) {
 		for i := range p.Faults {
 			if p.Faults[i].What == pause {
@@ -189,7 +189,7 @@ func drawTheme(d player.Drawer, p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// hot is which name most want: one that is also wanted together with another, if any is.
+// hot returns the name that most want: a name that is also wanted together with another, if there is one.
 func (p *Plan) hot() int {
 	if p.Multi > 0 && !p.Crowd {
 		return 0
@@ -197,8 +197,8 @@ func (p *Plan) hot() int {
 	return len(p.Names) - 1
 }
 
-// spread has the faults come one at a time, each when what the one before has done is over, and be heard
-// of at once: no hold is lost then.
+// spread makes the faults come one at a time, each after the effects of the previous one, and with errors at once. Then no hold
+// is lost.
 func spread(d player.Drawer, p *Plan) {
 	at := time.Duration(0)
 	for i := range p.Faults {
@@ -212,12 +212,12 @@ func spread(d player.Drawer, p *Plan) {
 	}
 }
 
-// recede has Redis take a little more than a second for each answer, or all connections of a process be dead while new
-// ones work. Leases are as long as in life, so no hold is lost, and no Lock fails.
+// recede makes Redis take a little more than a second for each answer, or makes all connections of a process silent while new
+// ones work. Leases are as long as in production, so no hold is lost, and no Lock fails.
 func recede(d player.Drawer, p *Plan) {
 	p.TTL, p.Poll, p.Lasts, p.Long = d.Between(15*time.Second, 30*time.Second), 3*time.Second, 4*time.Minute, 0.3
 	p.OwnLease, p.Fixed = 0, 0
-	p.Impatient, p.Crowd = 0, false // who gives up leaves the next waiter with an old answer, and a hold with little time
+	p.Impatient, p.Crowd = 0, false // a waiter that gives up leaves an old answer to the next one, and a hold with little time
 	what := player.Pick(d, slow, dead)
 	for i := range p.Faults {
 		f := &p.Faults[i]
@@ -225,17 +225,17 @@ func recede(d player.Drawer, p *Plan) {
 	}
 }
 
-// has reports whether there are faults of these kinds.
+// has reports whether the plan has faults of these kinds.
 func (p *Plan) has(kinds ...What) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return slices.Contains(kinds, f.What) })
 }
 
-// lossy reports whether Redis may lose a hold before its holder hears of that.
+// lossy reports whether Redis may lose a hold before its holder notices.
 func (p *Plan) lossy() bool { return p.has(wipe, failover, remove, clocks) }
 
-// inLine are the names for which processes have their turns in the order in which they came, and serve all of
-// their waiters then: after a hold that is kept for its min hold no one follows. A waiter that gives up leaves its
-// place to the next of its process only if both use the same options.
+// inLine returns the names for which processes have their turns in the order in which they came, and serve all of their waiters
+// in a turn. With a min hold, no local waiter follows. A waiter that gives up passes its entry to the next waiter of its process
+// only if both use the same options.
 func (p *Plan) inLine() []string {
 	if len(p.Faults) > 0 || p.Servers > 1 || p.Handoffs < 16 || p.MinHold > 0 || p.Fixed > 0 || p.OwnLease > 0 {
 		return nil
@@ -262,10 +262,10 @@ func drawFault(d player.Drawer, p *Plan, number int, what What) Fault {
 	}
 	switch what {
 	case wipe:
-		if p.Servers > 1 { // as its users are told: not before a TTL is over
+		if p.Servers > 1 { // as documented for users: not before a TTL is over
 			f.For += p.TTL + p.TTL/4
 		}
-	case pause: // for longer than a place in the line lasts, too
+	case pause: // sometimes for longer than the lease of an entry in the line
 		if f.For = d.Between(p.TTL/4, 4*p.TTL); d.Chance(0.3) {
 			f.For /= 8
 		}
@@ -273,7 +273,7 @@ func drawFault(d player.Drawer, p *Plan, number int, what What) Fault {
 		f.Amount, f.For = d.Between(p.TTL/20, p.TTL/4), d.Between(p.TTL, 2*p.TTL)
 	case clocks:
 		if f.Amount = d.Between(-p.TTL, p.TTL); f.Amount > 0 && p.Servers > 1 {
-			f.Amount = -f.Amount // forward it would forget votes
+			f.Amount = -f.Amount // a clock that is set forward would lose votes
 		}
 	case wall:
 		f.Amount = d.Between(-2*p.TTL, 2*p.TTL)
@@ -289,7 +289,7 @@ func drawFault(d player.Drawer, p *Plan, number int, what What) Fault {
 	return f
 }
 
-// String describes the plan in a line.
+// String describes the plan in one line.
 func (p Plan) String() string {
 	shape := "one server"
 	if p.Servers > 1 {
@@ -301,13 +301,13 @@ func (p Plan) String() string {
 
 func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// With returns the plan with those faults only that have one of the numbers.
+// With returns the plan with only the faults that have one of the numbers.
 func (p Plan) With(numbers []int) Plan {
 	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), func(f Fault) bool { return !slices.Contains(numbers, f.Number) })
 	return p
 }
 
-// String says what a fault does.
+// String describes a fault.
 func (f Fault) String() string {
 	lost := map[string]string{"command": "it is lost", "reply": "its reply is lost", "late": fmt.Sprintf("it arrives %v later", ms(f.Amount))}[f.Trap]
 	link := fmt.Sprintf("process %d and server %d", f.Process, f.Server+1)
@@ -332,7 +332,7 @@ func (f Fault) String() string {
 		return fmt.Sprintf("the connections between %s are dead, and the process does not hear of that", link)
 	case partition:
 		return fmt.Sprintf("%s do not reach each other, for %v", link, ms(f.For))
-	case deaf:
+	case messagesLost:
 		return fmt.Sprintf("messages of subscriptions between %s are lost, for %v", link, ms(f.For))
 	case freeze:
 		return fmt.Sprintf("%s stands still, for %v", server, ms(f.For))

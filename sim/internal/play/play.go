@@ -1,17 +1,17 @@
-// Package play plays a plan: processes that use locks on embedded servers, in one bubble of virtual time,
-// while faults do harm, and a judge that looks at what they saw.
+// Package play plays a plan: processes use locks on embedded servers, in one bubble of virtual time, with faults, and a judge
+// checks the history.
 //
 // The files:
 //
-//   - plan.go: what is decided before, all of it by a seed
+//   - plan.go: the choices before a play, all of them by a seed
 //   - play.go: a play, from its first goroutine to the verdict
-//   - faults.go: what each fault does
-//   - process.go: a client process, which can be stopped, and has clocks of its own
+//   - faults.go: the effect of each fault
+//   - process.go: a client process, which can be stopped, and has its own clocks
 //   - habits.go: which locks its players want, for how long, and when
 //   - server.go: a Redis
-//   - stuck.go: a play that does not come to its end
-//   - journal.go: what was done and seen
-//   - story.go: that, for people
+//   - stuck.go: a play that does not end
+//   - journal.go: the history of calls and observations
+//   - story.go: the history for people
 package play
 
 import (
@@ -30,17 +30,17 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// slack is how late a promise may be kept that rests on time: the clocks are looked at every quarter of a
-// second, and messages take time.
+// slack is how late a promise about time may be kept: the library checks the clocks every quarter of a second, and messages
+// take time.
 const slack = 400 * time.Millisecond
 
-// Result is what became of a play.
+// Result is the result of a play.
 type Result struct {
 	Plan     Plan
 	Report   check.Report
 	Events   []history.Event
-	Commands int    // that the servers have met
-	Trace    uint64 // the same if those were the same, in the same order and at the same times
+	Commands int    // the number of commands to the servers
+	Trace    uint64 // the same for two plays if the commands were the same, in the same order and at the same times
 }
 
 // Failed reports whether a promise was broken.
@@ -57,8 +57,8 @@ func (r *Result) Broken() []string {
 	return names
 }
 
-// Digests returns, for each second of a play, a number that is the same for two plays if all that was done
-// and seen up to then was the same, at the same times.
+// Digests returns, for each second of a play, a number that is the same for two plays if all events up to then were the same, at
+// the same times.
 func (r *Result) Digests() []uint64 {
 	h := fnv.New64a()
 	var all []uint64
@@ -77,17 +77,17 @@ type play struct {
 	servers  []*server
 	journal  *journal
 	store    store
-	stopping chan struct{} // closed when no new use is to begin
-	lossy    bool          // Redis may lose a hold before its holder hears of that
-	jumps    bool          // clocks of processes are set, or they do not run: a context may end late, unless it is asked
+	stopping chan struct{} // closed when no new use may begin
+	lossy    bool          // Redis may lose a hold before its holder notices
+	jumps    bool          // clocks of processes are set, or they do not run: a context may end late, unless Err is called
 
 	stuck     func(*Result)
 	mu        sync.Mutex
-	processes []*process // all that ever began
+	processes []*process // all that were ever started
 }
 
-// Run plays a plan in a bubble that run makes, and judges it. If the play does not come to its end, stuck is
-// called with what is known, and must not return.
+// Run plays a plan in a bubble that run makes, and judges it. If the play does not end, stuck is called with the state, and must
+// not return.
 func Run(run func(func()), plan Plan, stuck func(*Result)) (*Result, error) {
 	p := &play{plan: plan, journal: &journal{}, stopping: make(chan struct{}), store: store{tokens: make(map[string]int64)}, stuck: stuck}
 	p.lossy, p.jumps = plan.lossy(), plan.has(pause, wall)
@@ -110,21 +110,21 @@ func Run(run func(func()), plan Plan, stuck func(*Result)) (*Result, error) {
 	harmful := plan.Theme != "late" && plan.Theme != "far" && slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.What != pause })
 	slack := slack + 20*plan.Latency
 	if plan.Theme == "far" {
-		slack = plan.TTL / 3 // what is slow is Redis, not the process
+		slack = plan.TTL / 3 // Redis is slow, not the process
 	}
 	res.Report = check.Run(p.journal.withSigns(), check.Rules{
 		TTL: plan.TTL, Poll: plan.Poll, Slack: slack,
 		SplitBrain: true, Lossless: !harmful, Answered: plan.Theme == "far", Untokened: plan.Untokened, Quorum: plan.Servers > 1,
 		SentOnce: len(plan.Faults) == 0 && plan.Servers == 1,
-		// Owners who split the votes of a quorum try again after some round trips.
+		// Owners that split the votes of a quorum try again after some round trips.
 		Prompt: len(plan.Faults) == 0 && plan.MinHold == 0 && plan.Poll >= 60*plan.Latency,
 		InLine: plan.inLine(),
 	})
 	return res, nil
 }
 
-// seedLibrary has all that is random in the library come from a seed, until the function that it returns
-// is called. One play is played at a time.
+// seedLibrary makes all random choices of the library follow from a seed, until the returned function is called. Only one play is
+// played at a time.
 func seedLibrary(seed uint64) (undo func()) {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -142,7 +142,7 @@ func seedLibrary(seed uint64) (undo func()) {
 	}
 }
 
-// run is what happens in the bubble.
+// run plays the play in the bubble.
 func (p *play) run() error {
 	p.journal.began = time.Now()
 	p.journal.add(history.Event{Kind: history.Began})
@@ -174,7 +174,7 @@ func (p *play) run() error {
 	return nil
 }
 
-// begin has a process begin.
+// begin starts a process.
 func (p *play) begin(number, place int) error {
 	c, err := p.newProcess(number, place)
 	if err != nil {
@@ -199,7 +199,7 @@ func (p *play) at(place int) *process {
 	return nil
 }
 
-// drain waits until all that has begun has ended, and looks at what is left.
+// drain waits until everything has ended, and records what remains.
 func (p *play) drain() {
 	giveUp := time.AfterFunc(10*p.plan.TTL+10*time.Second, func() {
 		for _, c := range p.processes {
@@ -216,7 +216,7 @@ func (p *play) drain() {
 	all.Wait()
 	giveUp.Stop()
 	never.Stop()
-	// A place in the line may have a lease of 5 s, whatever the TTL.
+	// An entry in the line may have a lease of 5 s, whatever the TTL.
 	time.Sleep(max(p.plan.TTL, 5*time.Second) + time.Second)
 	for i, s := range p.servers {
 		for _, key := range s.left() {
@@ -225,8 +225,8 @@ func (p *play) drain() {
 	}
 }
 
-// watchExpiry looks for keys without expiry, until stop is called. One that has none at two looks in a row is left
-// over: a failover sets the expiry of a key after the key.
+// watchExpiry looks for keys without expiry, until stop is called. A key counts if it has no expiry at two checks in a row,
+// because a failover sets the expiry of a key after the key.
 func (p *play) watchExpiry() (stop func()) {
 	over := make(chan struct{})
 	var looking sync.WaitGroup
@@ -258,7 +258,7 @@ func (p *play) watchExpiry() (stop func()) {
 	}
 }
 
-// store is what the locks protect: it refuses a token that is lower than one it has seen.
+// store is the resource that the locks protect: it refuses a token that is lower than an earlier one.
 type store struct {
 	mu     sync.Mutex
 	tokens map[string]int64

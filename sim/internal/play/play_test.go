@@ -74,13 +74,13 @@ func TestThemes_ServerThatGivesLocksAwayIsFound(t *testing.T) {
 
 // The order of goroutines is not all decided by the seed, least of all with the race detector, which makes it
 // random: the same promise is broken, of the same lock, under the same faults.
-func TestReplay_TellsTheSameStory(t *testing.T) {
+func TestReplay_HasTheSameStory(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	p := lying()
 	var heads []string
 	for range 2 {
-		head, told, _ := strings.Cut(playOf(t, p).Story(), "\n\n")
-		require.Contains(t, told, "I1 y: ")
+		head, reported, _ := strings.Cut(playOf(t, p).Story(), "\n\n")
+		require.Contains(t, reported, "I1 y: ")
 		heads = append(heads, head)
 	}
 	require.Equal(t, heads[0], heads[1])

@@ -19,12 +19,11 @@ import (
 	"github.com/relock-go/relock/sim/internal/embedded"
 )
 
-// process is a client process: a client of the library of its own, on links and by clocks of its own. It is a
-// [player.World].
+// process is a client process, with its own client of the library, links and clocks. It is a [player.World].
 type process struct {
 	*play
 	number int
-	place  int // in which processes follow one another when they are gone
+	place  int // stays the same when another process replaces a killed one
 	links  []*linktest.Link
 	rdbs   []redis.UniversalClient
 	locks  *relock.Client
@@ -37,7 +36,7 @@ type process struct {
 
 	mu     sync.Mutex // guards the rest
 	dead   bool
-	resume chan struct{} // closed when it goes on; nil: it runs
+	resume chan struct{} // closed when it continues; nil: it runs
 	briefs []*brief
 }
 
@@ -47,9 +46,9 @@ type watches struct {
 
 	mu      sync.Mutex
 	stopped bool
-	at      clock.Instant // when it was stopped, and a little more with each look
-	behind  time.Duration // the monotonic clock
-	ahead   time.Duration // the wall clock
+	at      clock.Instant // when it was stopped, and a little more with each reading
+	behind  time.Duration // how far the monotonic clock is behind
+	ahead   time.Duration // how far the wall clock is ahead
 }
 
 func (w *watches) now() clock.Instant {
@@ -58,8 +57,8 @@ func (w *watches) now() clock.Instant {
 	return w.read()
 }
 
-// creep is how far the clocks of a stopped process go on when they are looked at: a little, lest a timer
-// that is almost due begin again and again.
+// creep is how far the clocks of a stopped process advance with each reading: a little, so that a timer which is almost due does
+// not start again and again.
 const creep = time.Millisecond
 
 func (w *watches) read() clock.Instant {
@@ -74,15 +73,15 @@ func (w *watches) read() clock.Instant {
 	return now
 }
 
-// stop has the clocks stand still.
+// stop stops the clocks.
 func (w *watches) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.at, w.stopped = w.read(), true
 }
 
-// start has the wall clock show what it is, and the monotonic one go on where it stood, as after a machine
-// was suspended.
+// start makes the wall clock show the right time, and the monotonic clock continue where it stood, as after a suspension of the
+// machine.
 func (w *watches) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +98,7 @@ func (w *watches) set(d time.Duration) {
 	w.ahead += d
 }
 
-// next are the clocks of the client that is about to be made. One play is made at a time.
+// next are the clocks of the client that is about to be made. Only one play is played at a time.
 var next atomic.Pointer[watches]
 
 func init() {
@@ -146,14 +145,14 @@ func (c *process) newLocks() (*relock.Client, error) {
 	return relock.New(c.rdbs[0], opts...)
 }
 
-// brief is a client of the library that is closed while its process goes on. It is closed once: a second
-// Close would wait for the first by a mutex, and the clock of the bubble stand still.
+// brief is a client of the library that is closed before its process ends. It is closed once: a second Close would wait for the
+// first at a mutex, and the clock of the bubble would stand still.
 type brief struct {
 	locks   *relock.Client
 	closing atomic.Bool
 }
 
-// close closes the client, unless that is done elsewhere.
+// close closes the client, unless another goroutine does.
 func (b *brief) close() (err error) {
 	if b.closing.CompareAndSwap(false, true) {
 		err = b.locks.Close()
@@ -176,7 +175,7 @@ func (c *process) NewLocks() (locks *relock.Client, closed func() error, err err
 	return locks, b.close, nil
 }
 
-// start has the players begin.
+// start starts the players.
 func (c *process) start() {
 	for i := range c.plan.Workers {
 		draws := rand.New(rand.NewPCG(c.plan.Seed, uint64(c.number)<<16|uint64(i)+1))
@@ -200,7 +199,7 @@ func (c *process) Gate() {
 	}
 }
 
-// Record tells what the process did, unless it is gone.
+// Record records an event of the process, unless it is gone.
 func (c *process) Record(e history.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +220,7 @@ func (c *process) pause(d time.Duration) bool {
 	c.resume = resume
 	c.clocks.stop()
 	for _, l := range c.links {
-		l.Freeze(d + creep) // when it runs again its clocks show that before anything arrives
+		l.Freeze(d + creep) // when it runs again, its clocks advance before anything arrives
 	}
 	c.mu.Unlock()
 	c.journal.add(history.Event{Kind: history.Paused, Process: c.number})
@@ -238,8 +237,8 @@ func (c *process) pause(d time.Duration) bool {
 // forever is longer than any play.
 const forever = 1000 * time.Hour
 
-// kill has the process be gone: no one hears of it any more. Its goroutines end in the background,
-// because a bubble does not end before them.
+// kill ends the process: it sends nothing any more. Its goroutines end in the background, because a bubble does not end before
+// them.
 func (c *process) kill() bool {
 	c.mu.Lock()
 	if c.dead || c.resume != nil {
@@ -261,7 +260,7 @@ func (c *process) kill() bool {
 	return true
 }
 
-// close ends what the process has begun, and tells what is left of it.
+// close ends everything that the process has begun, and records what remains.
 func (c *process) close() {
 	c.workers.Wait()
 	c.mu.Lock()
@@ -269,7 +268,7 @@ func (c *process) close() {
 	c.mu.Unlock()
 	var err error
 	if dead {
-		c.burial.Wait() // a second Close would wait for the first by a mutex, and the clock stand still
+		c.burial.Wait() // a second Close would wait for the first at a mutex, and the clock would stand still
 	} else {
 		err = c.locks.Close()
 	}

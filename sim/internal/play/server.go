@@ -25,14 +25,14 @@ type server struct {
 	mu       sync.Mutex // guards the rest
 	ahead    time.Duration
 	loading  time.Time // until then it refuses all commands that need data
-	down     time.Time // until then no one reaches it, nor does a process that begins meanwhile
-	frozen   time.Time // until then it stands still, also for those
+	down     time.Time // until then it refuses connections, also of a process that starts meanwhile
+	frozen   time.Time // until then it does not run, also for such a process
 	commands int
 	trace    uint64 // of all commands so far, in order, with their times
 	began    time.Time
 }
 
-// newServer starts the server of this number, whose clock is ahead of the others'.
+// newServer starts the server with the number. Its clock is ahead by the given time.
 func newServer(number int, ahead time.Duration) (*server, error) {
 	m, serve, err := embedded.Start()
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *server) link(latency time.Duration, seed uint64) *linktest.Link {
 	return linktest.NewLink(s.addr, s.serve, s.arrives, latency, seed)
 }
 
-// arrives has the server's clock show what it does when a command is about to run.
+// arrives sets the server's clock when a command is about to run.
 func (s *server) arrives() {
 	s.mu.Lock()
 	ahead := s.ahead
@@ -62,8 +62,8 @@ func (s *server) arrives() {
 	}
 }
 
-// before runs before each command, also before those that a script runs, when the server is locked. It
-// reports whether that was answered.
+// before runs before each command, including commands of scripts, for which the server is locked. It reports whether it has
+// answered the command.
 func (s *server) before(peer *mini.Peer, name string, args ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +81,8 @@ func (s *server) before(peer *mini.Peer, name string, args ...string) bool {
 	return false
 }
 
-// needNoData are commands that Redis answers while it loads its data. If they were refused, go-redis would try again
-// with the mutex of a subscription held, and the clock of the bubble would stand still for all that wait for that.
+// needNoData are commands that Redis answers while it loads its data. If they were refused, go-redis would try again while it
+// holds the mutex of a subscription, and while another goroutine waits for that mutex the clock of the bubble stands still.
 var needNoData = []string{"HELLO", "AUTH", "CLIENT", "SUBSCRIBE", "UNSUBSCRIBE"}
 
 // step sets the clock of the server.
@@ -97,7 +97,7 @@ func (s *server) step(d time.Duration) {
 	s.mini.SetTime(now)
 }
 
-// reached has a link that is new meet what the server does to all others.
+// reached applies the current faults of the server to a new link.
 func (s *server) reached(l *linktest.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *server) reached(l *linktest.Link) {
 	l.Freeze(time.Until(s.frozen))
 }
 
-// until notes that the server is down, or frozen, for d from now on.
+// until records that the server is down, or frozen, for d from now on.
 func (s *server) until(t *time.Time, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,14 +114,14 @@ func (s *server) until(t *time.Time, d time.Duration) {
 	}
 }
 
-// load has the server refuse all commands that need data for d, from now on.
+// load makes the server refuse all commands that need data for d, from now on.
 func (s *server) load(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loading = time.Now().Add(d)
 }
 
-// copyOf is what a replica knows.
+// copyOf is the data of a replica.
 type copyOf struct {
 	at   time.Time
 	keys []copied
@@ -135,7 +135,7 @@ type copied struct {
 	scores map[string]float64
 }
 
-// copy returns what the server knows now.
+// copy returns the current data of the server.
 func (s *server) copy() copyOf {
 	s.arrives()
 	c := copyOf{at: time.Now()}
@@ -158,7 +158,7 @@ func (s *server) copy() copyOf {
 	return c
 }
 
-// become has the server know what a replica knew at an earlier time.
+// become replaces the data of the server by the data of a replica at an earlier time.
 func (s *server) become(c copyOf) {
 	s.mini.FlushAll()
 	gone := time.Since(c.at)
@@ -189,7 +189,7 @@ func (s *server) eternal() []string {
 	return slices.DeleteFunc(s.mini.Keys(), func(name string) bool { return s.mini.TTL(name) != 0 })
 }
 
-// left returns the keys that should not be there when all leases are over.
+// left returns the keys that should not exist when all leases have ended.
 func (s *server) left() []string {
 	s.arrives()
 	var left []string

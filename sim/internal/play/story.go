@@ -12,8 +12,8 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// Story tells what happened, for people: the plan, the faults, what was broken, and what was done to the
-// lock that it is about, before and after.
+// Story returns the story of a play for people: the plan, the faults, the broken promises, and the events about the lock before
+// and after the violation.
 func (r *Result) Story() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", r.Plan)
@@ -37,7 +37,7 @@ func seconds(ns int64) string {
 	return fmt.Sprintf("%10.6f s", float64(ns)/float64(time.Second))
 }
 
-// moment is how a violation tells a time.
+// moment matches a time in the text of a violation.
 var moment = regexp.MustCompile(`([0-9]+\.[0-9]+) ?s`)
 
 const (
@@ -45,7 +45,7 @@ const (
 	linesAfter  = 6
 )
 
-// around tells what happened before and after the last time of a violation.
+// around returns the events before and after the last time of a violation.
 func (r *Result) around(v check.Violation) string {
 	times := moment.FindAllStringSubmatch(v.Text, -1)
 	until := int64(1) << 62
@@ -66,7 +66,7 @@ func (r *Result) around(v check.Violation) string {
 	}
 	var before, after []string
 	for _, e := range r.Events {
-		line := told(e)
+		line := lineOf(e)
 		switch {
 		case line == "" || !concerns(e):
 		case e.At <= until:
@@ -78,8 +78,8 @@ func (r *Result) around(v check.Violation) string {
 	return strings.Join(append(before[max(0, len(before)-linesBefore):], after...), "\n") + "\n"
 }
 
-// told is an event in words; "" if it is of no interest.
-func told(e history.Event) string {
+// lineOf returns the line of an event in a story, or "" if it is of no interest.
+func lineOf(e history.Event) string {
 	who := fmt.Sprintf("process %d, goroutine %d", e.Process, e.Worker)
 	if e.Process == 0 {
 		who = "-----------------------"

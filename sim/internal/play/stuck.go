@@ -11,14 +11,14 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// Two things keep a play from its end. A goroutine that waits for a mutex for ever stops the clock of the
-// bubble, and with it all others: only real time tells. And a goroutine may wait for ever while time goes by.
-// Either way some call does not return, though its context has ended.
+// A play may not end for two reasons. If a goroutine waits for a mutex for ever, the clock of the bubble stops, and with it all
+// others, which shows only in real time. And a goroutine may wait for ever while virtual time passes. In both cases some call
+// does not return, although its context has ended.
 
-// standstill is for how much real time nothing may happen in a play: many times what a whole play takes.
+// standstill is the longest real time without an event in a play: many times the duration of a whole play.
 const standstill = 15 * time.Second
 
-// watchProgress looks from outside the bubble whether the play goes on, until it is ended.
+// watchProgress checks from outside the bubble whether the play makes progress, until its end.
 func (p *play) watchProgress() (end func()) {
 	ended := make(chan struct{})
 	go func() {
@@ -41,21 +41,21 @@ func (p *play) watchProgress() (end func()) {
 	return func() { close(ended) }
 }
 
-// holdsTimeUp reports whether the clock of the bubble waits for a goroutine, which has that stack: it runs, or waits
-// for something that may come from outside the bubble, as a mutex.
+// holdsTimeUp reports whether the clock of the bubble waits for the goroutine with the given stack: it runs, or waits for
+// something that may come from outside the bubble, such as a mutex.
 func holdsTimeUp(stack string) bool {
 	status, _, _ := strings.Cut(stack, "\n")
 	return strings.Contains(status, "synctest bubble") && !strings.Contains(status, "(durable)")
 }
 
-// contains returns what reports whether a stack contains one of marks.
+// contains returns a function that reports whether a stack contains one of marks.
 func contains(marks ...string) func(stack string) bool {
 	return func(stack string) bool {
 		return slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(stack, mark) })
 	}
 }
 
-// hangs tells of the goroutines whose stacks are of interest, and of calls that have not returned.
+// hangs describes the goroutines whose stacks are of interest, and the calls that have not returned.
 func (p *play) hangs(what string, interesting func(stack string) bool) {
 	all := make([]byte, 4<<20)
 	all = all[:runtime.Stack(all, true)]
@@ -115,7 +115,7 @@ func unreturned(events []history.Event) []string {
 	var lines []string
 	for _, at := range order {
 		if e, is := open[at]; is && !gone[at.process] {
-			lines = append(lines, told(e))
+			lines = append(lines, lineOf(e))
 		}
 	}
 	return lines

@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/bench/stat"
 )
 
-// name is what all share.
+// name is the name that all share.
 const name = "orders:42"
 
 // Fleet is processes whose goroutines all lock one name, again and again.
@@ -18,16 +18,16 @@ type Fleet struct {
 	Processes int
 	Waiters   int           // goroutines of each
 	RoundTrip time.Duration // to Redis and back
-	Hold      time.Duration // how long the lock is kept
-	Rounds    int           // how often each waiter is served while it is measured, on average
+	Hold      time.Duration // how long each hold lasts
+	Rounds    int           // how often each waiter is served during the measurement, on average
 }
 
 func (f Fleet) waiters() int { return f.Processes * f.Waiters }
 
-// FleetResult is what was seen of a fleet.
+// FleetResult is the result of the measurement of a fleet.
 type FleetResult struct {
 	Fleet
-	Arrival    float64 // commands of a process until all its waiters wait, those of its connections among them
+	Arrival    float64 // commands of a process until all its waiters wait, including those that set up connections
 	Idle       float64 // commands per second of a process that waits while nothing else happens
 	Bytes      float64 // that a waiter takes
 	Goroutines float64 // of a waiter, its own among them
@@ -40,14 +40,13 @@ type FleetResult struct {
 	Jain       float64 // over processes
 }
 
-// settles is how long all waiters have to get in line, and watched how long they are left waiting there
-// while nothing else happens.
+// settles is how long all waiters have to enter the line, and watched how long they wait there while nothing else happens.
 const (
 	settles = 10 * time.Second
 	watched = 10 * time.Second
 )
 
-// Run measures the fleet, in the bubble that it is called in.
+// Run measures the fleet, in the bubble of the caller.
 func (f Fleet) Run() (FleetResult, error) {
 	res := FleetResult{Fleet: f}
 	before := memoryNow()
@@ -132,7 +131,7 @@ func (r *race) fail(err error) {
 	r.over()
 }
 
-// served counts a hold. The first round is not measured: its waiters have waited for the keeper.
+// served counts a hold. The first round is not measured, because its waiters have waited for the keeper.
 func (r *race) served(number int, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +150,7 @@ func (r *race) served(number int, wait time.Duration) {
 	}
 }
 
-// judge says what was measured.
+// judge returns the result.
 func (r *race) judge(res *FleetResult) {
 	slices.Sort(r.waits)
 	sum := time.Duration(0)

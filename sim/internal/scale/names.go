@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// Names are many names that few processes lock, keep all at once for a time, and unlock.
+// Names are many names that few processes lock, hold all at once for a time, and unlock.
 type Names struct {
 	Processes int
 	Workers   int // goroutines of each
@@ -17,7 +17,7 @@ type Names struct {
 	Count     int
 }
 
-// NamesResult is what was seen of them.
+// NamesResult is the result of their measurement.
 type NamesResult struct {
 	Names
 	Bytes          float64 // for each name while it is held, here
@@ -31,7 +31,7 @@ type NamesResult struct {
 // keeps is how long names are held: for several renewals of each.
 const keeps = 30 * time.Second
 
-// Run measures them, in the bubble that it is called in. An Unlock fails if the lock was lost.
+// Run measures them, in the bubble of the caller. An Unlock fails if the lock was lost.
 func (n Names) Run() (NamesResult, error) {
 	res := NamesResult{Names: n}
 	w, err := newWorld(n.Processes, n.RoundTrip)
@@ -39,7 +39,7 @@ func (n Names) Run() (NamesResult, error) {
 		return res, err
 	}
 	defer w.close()
-	w.server.ClockTTL(false) // it would look at all keys at each command
+	w.server.ClockTTL(false) // it would check all keys at each command
 	lock := func(m *relock.Mutex) error { return m.Lock(context.Background()) }
 	for _, f := range []func(*relock.Mutex) error{lock, (*relock.Mutex).Unlock} { // connections are opened
 		if err := n.each(w, 10*n.Processes*n.Workers, f); err != nil {
@@ -68,7 +68,7 @@ func (n Names) Run() (NamesResult, error) {
 	return res, nil
 }
 
-// serverBytes is what one lock takes in the embedded server, seen on some like those that will be held.
+// serverBytes returns the memory of one lock in the embedded server, measured with some similar locks.
 func (n Names) serverBytes(w *world) float64 {
 	some := min(n.Count, 20_000)
 	before := memoryNow()
@@ -82,7 +82,7 @@ func (n Names) serverBytes(w *world) float64 {
 	return bytes
 }
 
-// each has all workers call f with mutexes of so many names, a share each.
+// each makes all workers call f with mutexes of so many names, each with a share of them.
 func (n Names) each(w *world, count int, f func(*relock.Mutex) error) error {
 	workers := n.Processes * n.Workers
 	errs := make(chan error, workers)

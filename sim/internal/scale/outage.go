@@ -12,14 +12,14 @@ import (
 // Outage is processes that all lose Redis at once. One goroutine of each uses the name that they share.
 type Outage struct {
 	Processes int
-	Own       int // of them keep a name of their own besides
+	Own       int // how many of them also hold a name of their own
 	RoundTrip time.Duration
 	Hold      time.Duration // of the name that they share
 	Lasts     time.Duration
-	Silent    bool // nothing arrives until it is over, and no one is told; else connections break, and none is made
+	Silent    bool // nothing arrives until its end, without an error; otherwise connections break, and new ones are refused
 }
 
-// OutageResult is what was seen of an outage, from its beginning until five seconds after all were served.
+// OutageResult is the result of an outage, from its beginning until five seconds after all were served.
 type OutageResult struct {
 	Outage
 	Calm  counted       // the most in a second, before
@@ -30,7 +30,7 @@ type OutageResult struct {
 	Lost  int           // names of their own
 }
 
-// Run measures the outage, in the bubble that it is called in.
+// Run measures the outage, in the bubble of the caller.
 func (o Outage) Run() (OutageResult, error) {
 	res := OutageResult{Outage: o}
 	w, err := newWorld(o.Processes, o.RoundTrip)
@@ -83,7 +83,7 @@ func (o Outage) Run() (OutageResult, error) {
 	return res, nil
 }
 
-// begin takes Redis away from all processes, for as long as it lasts.
+// begin disconnects all processes from Redis, for the duration of the outage.
 func (o Outage) begin(w *world) {
 	for _, p := range w.processes {
 		if o.Silent {
@@ -95,12 +95,12 @@ func (o Outage) begin(w *world) {
 	}
 }
 
-// use has a process use the name that all share. In an outage calls may fail.
+// use makes a process use the name that all share. In an outage calls may fail.
 func (o Outage) use(ctx context.Context, r *rollCall, number int, p *process) {
 	m := p.locks.Mutex(name)
 	for ctx.Err() == nil {
 		if m.Lock(ctx) != nil {
-			time.Sleep(time.Second) // as a program does that is told of an error
+			time.Sleep(time.Second) // as a program does after an error
 			continue
 		}
 		r.here(number)
@@ -126,14 +126,14 @@ func newRollCall(wanted int) *rollCall {
 	return r
 }
 
-// again begins it anew.
+// again starts it again.
 func (r *rollCall) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.began, r.served, r.done = time.Now(), make(map[int]bool), make(chan time.Duration, 1)
 }
 
-// here says that a process is served now.
+// here records that a process was served.
 func (r *rollCall) here(number int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *rollCall) here(number int) {
 // patience is how long all may take to be served.
 const patience = 30 * time.Minute
 
-// all waits until each has been served, and returns how long that took.
+// all waits until each process was served, and returns how long that took.
 func (r *rollCall) all() (time.Duration, error) {
 	r.mu.Lock()
 	done := r.done

@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/bench/draw"
 )
 
-// Command measures what the page shows, and writes it there.
+// Command is the command that measures the figures of the page, and writes them there.
 const Command = "go run -C sim . -scale -publish .."
 
 // Markdown is the report as tables.
@@ -103,7 +103,7 @@ func (r *Report) outageTable() string {
 	return b.String()
 }
 
-// sortedOutages are those that refuse, and then those that are silent, the smallest first.
+// sortedOutages returns the outages that refuse connections, and then the silent ones, the smallest first.
 func (r *Report) sortedOutages() []OutageResult {
 	all := slices.Clone(r.Outages)
 	slices.SortStableFunc(all, func(a, b OutageResult) int {

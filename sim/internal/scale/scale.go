@@ -1,12 +1,11 @@
-// Package scale measures how the library grows: with processes that share a name, with goroutines that
-// wait, with names, and what becomes of many processes that lose Redis at once. Clients and scripts are
-// real, time is virtual.
+// Package scale measures how the library scales: with processes that share a name, with goroutines that wait, with names, and
+// with processes that lose Redis at once. Clients and scripts are real, time is virtual.
 //
 // The files:
 //
-//   - scale.go: what is measured, and the report of it
+//   - scale.go: the cases, and the report
 //   - fleet.go, names.go, outage.go: one measurement each
-//   - world.go: a server and processes, and what is counted
+//   - world.go: a server and processes, and their counters
 //   - publish.go: the tables and the picture of docs/scale.md
 package scale
 
@@ -22,7 +21,7 @@ import (
 	"github.com/relock-go/relock/sim/internal/bubble"
 )
 
-// What is measured.
+// The cases.
 var (
 	sizes      = []int{10, 100, 1000, 5000}
 	roundTrips = []time.Duration{200 * time.Microsecond, time.Millisecond, 30 * time.Millisecond}
@@ -32,8 +31,8 @@ var (
 	outages = []Outage{outage(100, false), outage(1000, false), outage(5000, false), outage(100, true), outage(1000, true)}
 )
 
-// growing are the fleets of all sizes on all links. The more there are, the fewer rounds: each has holds enough.
-// 5 000 that are 30 ms away are left out: a round takes them two minutes and a half, and 500 000 polls.
+// growing returns the fleets of all sizes on all links. Larger fleets have fewer rounds, with enough holds for a result. 5 000
+// processes with 30 ms round trips are left out: a round takes two and a half minutes, and 500 000 polls.
 func growing() []Fleet {
 	var all []Fleet
 	for _, n := range sizes {
@@ -52,11 +51,11 @@ func ofNames(count int) Names {
 }
 
 func outage(processes int, silent bool) Outage {
-	own := min(processes, 1000) // the embedded server looks at all keys at each command
+	own := min(processes, 1000) // the embedded server checks all keys at each command
 	return Outage{Processes: processes, Own: own, RoundTrip: time.Millisecond, Hold: time.Millisecond, Lasts: 10 * time.Second, Silent: silent}
 }
 
-// Report is what was measured.
+// Report has all results.
 type Report struct {
 	Go      string // its version
 	Day     string // of the last measurement
@@ -65,7 +64,7 @@ type Report struct {
 	Outages []OutageResult
 }
 
-// Load returns the report that is in a file.
+// Load reads the report from a file.
 func Load(file string) (*Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -84,8 +83,7 @@ func (r *Report) Save(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// Measure measures each case whose name only matches, in a bubble of its own, and calls done after it. What
-// was measured before stays.
+// Measure measures each case whose name matches only, in a bubble of its own, and calls done after it. Other results stay.
 func (r *Report) Measure(run bubble.Runner, only *regexp.Regexp, done func(name string, took time.Duration) error) error {
 	measure := func(name string, f func() error) (err error) {
 		if !only.MatchString(name) {
@@ -132,7 +130,7 @@ func (r *Report) Measure(run bubble.Runner, only *regexp.Regexp, done func(name 
 	return nil
 }
 
-// with is all with res, in the place of the one that is same.
+// with returns all with res, which replaces the result for which same returns true.
 func with[T any](all []T, res T, same func(T) bool) []T {
 	if i := slices.IndexFunc(all, same); i >= 0 {
 		all[i] = res

@@ -23,7 +23,7 @@ type silent struct{}
 func (silent) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it tells of every connection that an outage breaks
+	redis.SetLogger(silent{}) // it logs every connection that an outage breaks
 	os.Exit(m.Run())
 }
 

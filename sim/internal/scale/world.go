@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/sim/internal/embedded"
 )
 
-// world is one server, and processes that reach it, each by a link of its own.
+// world is one server, and processes, each with a link to it.
 type world struct {
 	server    *miniredis.Miniredis
 	processes []*process
@@ -24,14 +24,14 @@ type world struct {
 	scripts   atomic.Int64 // of these
 }
 
-// process is a client process: a client of the library of its own, on a link of its own.
+// process is a client process, with its own client of the library, and its own link.
 type process struct {
 	link  *linktest.Link
 	rdb   *redis.Client
 	locks *relock.Client
 }
 
-// ofClients are the commands besides scripts that no script calls, and so come from clients.
+// ofClients are the commands that no script calls, except scripts themselves, and which so come from clients.
 var ofClients = map[string]bool{"SUBSCRIBE": true, "UNSUBSCRIBE": true, "HELLO": true, "CLIENT": true, "PING": true, "SCRIPT": true}
 
 // newWorld returns a world of so many processes, which have sent nothing yet.
@@ -55,7 +55,7 @@ func newWorld(processes int, roundTrip time.Duration) (*world, error) {
 	for i := range processes {
 		l := linktest.NewLink(embedded.Addr(1), serve, func() {}, roundTrip/2, uint64(i+1))
 		opts := embedded.Options(l)
-		// What go-redis has by default, on two cores: how often it dials is a part of what is measured.
+		// The defaults of go-redis on two cores, because the number of dials is measured, too.
 		opts.PoolSize, opts.PipelinePoolSize, opts.DialerRetries = 20, 0, 0
 		p := &process{link: l, rdb: redis.NewClient(opts)}
 		if p.locks, err = relock.New(p.rdb); err != nil {
@@ -79,11 +79,11 @@ func (w *world) close() {
 	w.server.Close()
 }
 
-// counted is what was seen of all processes up to a moment.
+// counted has the counters of all processes at a time.
 type counted struct {
-	Dials   int // connections that were asked for
+	Dials   int // connections that were requested
 	Scripts int
-	Open    int // connections that there are
+	Open    int // open connections
 }
 
 func (w *world) counted() counted {
@@ -95,8 +95,7 @@ func (w *world) counted() counted {
 	return c
 }
 
-// watch looks once a second, until the function that it returns is called: that says what was the most in
-// a second, of each by itself.
+// watch reads the counters once a second, until the returned function is called, which returns the maximum of each in a second.
 func (w *world) watch() (stop func() counted) {
 	var most counted
 	last := w.counted()
@@ -127,7 +126,7 @@ func (w *world) watch() (stop func() counted) {
 	}
 }
 
-// memory is what all of this takes: clients, the server, and the network between.
+// memory returns the memory of clients, the server, and the network between them.
 type memory struct{ bytes, goroutines float64 }
 
 func memoryNow() memory {
@@ -137,7 +136,7 @@ func memoryNow() memory {
 	return memory{float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())}
 }
 
-// each is how much more it takes than before, for each of n.
+// each returns the difference to an earlier memory, for each of n.
 func (m memory) each(before memory, n int) memory {
 	return memory{(m.bytes - before.bytes) / float64(n), (m.goroutines - before.goroutines) / float64(n)}
 }

@@ -4,7 +4,7 @@
 //   - child_unix.go has it; child_other.go says that there is none.
 //   - signals_unix.go says which signals are forwarded, and which end a wait.
 //   - orphan_linux.go has a child killed when its parent dies; terminal_unix.go lends it the terminal.
-//   - group_linux.go tells the living of a group from those that wait to be reaped.
+//   - group_linux.go distinguishes the living processes of a group from zombies.
 package child
 
 import (

@@ -13,7 +13,7 @@ import (
 type Child struct{}
 
 // Start fails.
-func Start(argv, env []string, say func(string)) (*Child, error) { return nil, errors.ErrUnsupported }
+func Start(argv, env []string, warn func(string)) (*Child, error) { return nil, errors.ErrUnsupported }
 
 // Supported says why no command can be run.
 func Supported() error {

@@ -19,15 +19,15 @@ type Child struct {
 	pid      int // and number of the group
 	terminal *terminal
 	wants    bool // the terminal; of wait
-	say      func(string)
+	warn     func(string)
 	ended    chan struct{}
 	status   unix.WaitStatus // after ended
 }
 
 // Start starts a command with the standard input and outputs of this process. When the command needs the terminal, it
 // gets the terminal until it ends. say reports why the command is not suspended, or stays stopped.
-func Start(argv, env []string, say func(string)) (*Child, error) {
-	c := &Child{terminal: openTerminal(), say: say, ended: make(chan struct{})}
+func Start(argv, env []string, warn func(string)) (*Child, error) {
+	c := &Child{terminal: openTerminal(), warn: warn, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel takes the end of the thread that started a child for the end of its parent.
@@ -112,12 +112,12 @@ const noSuspend = "a command that holds a lock cannot be suspended: others would
 func (c *Child) stopped(sig syscall.Signal) {
 	switch sig {
 	case unix.SIGTSTP:
-		c.say(noSuspend)
+		c.warn(noSuspend)
 		c.Signal(unix.SIGCONT)
 	case unix.SIGTTIN, unix.SIGTTOU:
 		c.wants = c.terminal != nil
 		if c.wants && !c.lend() {
-			c.say("the command is stopped and holds the lock: it needs the terminal; bring it to the foreground (fg)")
+			c.warn("the command is stopped and holds the lock: it needs the terminal; bring it to the foreground (fg)")
 		}
 	}
 }
@@ -138,7 +138,7 @@ func Supported() error { return nil }
 // Ended is closed when the command has ended. Others of its group may be left.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// Code is that of a command that has ended, as a shell says it: 128 and the number of the signal if
+// Code is the exit code of a command, as a shell reports it: 128 and the number of the signal if
 // one has ended it.
 func (c *Child) Code() int {
 	if c.status.Signaled() {
@@ -155,7 +155,7 @@ func (c *Child) Signal(sig os.Signal) {
 	case !ok || number == unix.SIGTTIN: // another process of this job has read while the terminal was lent
 		return
 	case number == unix.SIGTSTP:
-		c.say(noSuspend)
+		c.warn(noSuspend)
 		return
 	}
 	_ = unix.Kill(-c.pid, number) // it has gone: as was wished

@@ -15,17 +15,17 @@ var ending = []os.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGXCPU, syscall.SIGXFSZ,
 }
 
-// forwarded are those that only a command which runs gets to see. Left out are SIGCHLD, SIGPIPE and SIGURG, which
+// forwarded are the signals that only a running command receives. Left out are SIGCHLD, SIGPIPE and SIGURG, which
 // are about this process; SIGKILL and SIGSTOP, which no process sees; and those of a fault, which are Go's.
 var forwarded = []os.Signal{syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGIO}
 
-// stopping are those that would stop this process, which then could not renew a lock. [Child.Signal] answers them.
+// stopping are the signals that would stop this process, which then could not renew a lock. [Child.Signal] answers them.
 var stopping = []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN}
 
 // Signals delivers the signals to this process.
 type Signals struct{ C chan os.Signal }
 
-// WatchSignals delivers those that end a wait from now on. One that was ignored when this process
+// WatchSignals delivers the signals that end a wait from now on. One that was ignored when this process
 // began, as nohup does, is left ignored, here and in the command.
 func WatchSignals() *Signals {
 	s := &Signals{C: make(chan os.Signal, 256)} // signals that come while the command starts are kept

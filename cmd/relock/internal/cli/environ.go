@@ -46,7 +46,7 @@ func (r *runner) heldAround(ctx context.Context) error {
 		return nil
 	}
 	for _, h := range l.Holders {
-		if !h.Kept && slices.Contains(around, h.Owner) {
+		if !h.MinHold && slices.Contains(around, h.Owner) {
 			return &exit{codeUsage, fmt.Errorf("%q is held by %s, and this command runs under that hold: it would wait for itself forever", r.name, who(h.Owner, h.Client))}
 		}
 	}

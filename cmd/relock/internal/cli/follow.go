@@ -92,7 +92,7 @@ func (f *follower) ended(now time.Time, l *look.Lock, add func(event)) {
 
 // keyOf identifies a holder.
 func keyOf(h look.Holder) string {
-	if h.Kept {
+	if h.MinHold {
 		return h.Owner + " " + h.Side + " min hold"
 	}
 	return h.Owner + " " + h.Side
@@ -107,7 +107,7 @@ func (f *follower) began(now time.Time, l *look.Lock, add func(event)) {
 		switch {
 		case !had:
 			known.since, e.Event = now, "held"
-			if h.Kept {
+			if h.MinHold {
 				e.Event = "min hold"
 			}
 		case known.Count != h.Count:

@@ -127,7 +127,7 @@ func onNode(n look.Lock, h look.Holder) string {
 		return "?"
 	}
 	for _, there := range n.Holders {
-		if there.Owner == h.Owner && there.Side == h.Side && there.Kept == h.Kept {
+		if there.Owner == h.Owner && there.Side == h.Side && there.MinHold == h.MinHold {
 			return short(there.TTL())
 		}
 	}
@@ -143,7 +143,7 @@ func kindText(l *look.Lock, h look.Holder) string {
 
 // keptText says that a hold has ended whose lock others cannot have yet.
 func keptText(h look.Holder) string {
-	if h.Kept {
+	if h.MinHold {
 		return " (min hold)"
 	}
 	return ""

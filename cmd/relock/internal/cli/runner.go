@@ -58,7 +58,7 @@ func (r *runner) run() (err error) {
 		return r.failed(&exit{codeLost, errors.New("the lock was lost before the command was started")})
 	}
 	r.signals.All()
-	command, err := child.Start(r.argv, r.environ(os.Environ()), r.say)
+	command, err := child.Start(r.argv, r.environ(os.Environ()), r.warn)
 	if err != nil {
 		r.release()
 		return r.failed(&exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)})
@@ -178,8 +178,8 @@ func note(c chan struct{}) {
 	}
 }
 
-// say reports what is not about Redis.
-func (r *runner) say(text string) { r.log.Warn(text, "name", r.name) }
+// warn reports what is not about Redis.
+func (r *runner) warn(text string) { r.log.Warn(text, "name", r.name) }
 
 // stopped is the error of a wait that sig has ended.
 func stopped(sig os.Signal) error {
@@ -264,7 +264,7 @@ func (r *runner) watch(command *child.Child) *ending {
 	}
 }
 
-// sweep ends what is left of the group of a command that was told to end, and says how it ended.
+// sweep ends the rest of the group of a command that was asked to end, and reports how it ended.
 func (r *runner) sweep(command *child.Child, plan *plan) *ending {
 	if plan.why == nil {
 		return nil

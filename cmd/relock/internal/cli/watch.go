@@ -81,12 +81,12 @@ func (a *app) showEvent(e event) error {
 	return err
 }
 
-// listen returns a channel that tells of messages about a lock: there may be none, if this user may not
+// listen returns a channel that is notified of messages about a lock: there may be none, if this user may not
 // hear them.
 func listen(ctx context.Context, t *target.Target, names look.Names) (changed <-chan struct{}, stop func()) {
 	news := make(chan struct{}, 1)
 	var all []*redis.PubSub
-	hear := func(p *redis.PubSub) {
+	receive := func(p *redis.PubSub) {
 		all = append(all, p)
 		go func() {
 			for range p.ChannelWithSubscriptions() { // what was announced before a subscription is there is not heard
@@ -98,11 +98,11 @@ func listen(ctx context.Context, t *target.Target, names look.Names) (changed <-
 		}()
 	}
 	for _, n := range t.Nodes {
-		hear(n.Redis.Subscribe(ctx, names.Channel, names.RW))
-		hear(n.Redis.PSubscribe(ctx, escape(names.Grants)+"*"))
+		receive(n.Redis.Subscribe(ctx, names.Channel, names.RW))
+		receive(n.Redis.PSubscribe(ctx, escape(names.Grants)+"*"))
 		if n.Kind == target.Cluster {
-			hear(n.Redis.SSubscribe(ctx, names.Channel))
-			hear(n.Redis.SSubscribe(ctx, names.RW))
+			receive(n.Redis.SSubscribe(ctx, names.Channel))
+			receive(n.Redis.SSubscribe(ctx, names.RW))
 		}
 	}
 	return news, func() {

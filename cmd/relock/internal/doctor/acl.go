@@ -83,11 +83,11 @@ func (e *Exam) refused(ctx context.Context, rdb *redis.Client, n need, stands ma
 				words = append(words, word)
 			}
 		}
-		said, err := rdb.Do(ctx, words...).Text()
+		answer, err := rdb.Do(ctx, words...).Text()
 		if err != nil {
 			return nil, err
 		}
-		if what := command[0] + " (" + said + ")"; said != "OK" && !slices.Contains(refused, what) {
+		if what := command[0] + " (" + answer + ")"; answer != "OK" && !slices.Contains(refused, what) {
 			refused = append(refused, what)
 		}
 	}

@@ -41,7 +41,7 @@ func quickest(f func() error) (time.Duration, error) {
 	return least, nil
 }
 
-// messages looks at whether a waiter hears of a release.
+// messages checks whether a waiter receives the message of a release.
 func (e *Exam) messages(ctx context.Context, n *target.Node) {
 	names, err := look.NamesOf(e.Name)
 	if err != nil {

@@ -45,13 +45,13 @@ const (
 
 // Holder has a lock.
 type Holder struct {
-	Owner  string  `json:"owner"` // uuid:owner, as on Redis, without the side
-	Side   string  `json:"side,omitempty"`
-	Count  int     `json:"count"`
-	TTLms  int64   `json:"ttl_ms"`
-	Client *Client `json:"client,omitempty"`
-	Kept   bool    `json:"min_hold,omitempty"` // it has ended: this is its min-hold placeholder (--min-hold)
-	On     int     `json:"on_nodes,omitempty"` // how many nodes of a quorum say so
+	Owner   string  `json:"owner"` // uuid:owner, as on Redis, without the side
+	Side    string  `json:"side,omitempty"`
+	Count   int     `json:"count"`
+	TTLms   int64   `json:"ttl_ms"`
+	Client  *Client `json:"client,omitempty"`
+	MinHold bool    `json:"min_hold,omitempty"` // it has ended: this is its min-hold placeholder (--min-hold)
+	On      int     `json:"on_nodes,omitempty"` // how many nodes of a quorum say so
 }
 
 // Waiter wants a lock.

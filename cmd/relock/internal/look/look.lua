@@ -2,7 +2,7 @@
 --
 -- KEYS  the lock; and, if the user may read them: its token counter, its line, its entries, the queue of Java's
 --       fair lock, the claim of a writer that waits
--- ARGV  prefix of the timeout keys, channel of a plain lock, channel of a read-write lock, the most waiters to tell
+-- ARGV  prefix of the timeout keys, channel of a plain lock, channel of a read-write lock, the most waiters to return
 --
 -- Reply  {pttl, token, length, fields, lives, waiting, line, java, claim, listeners}
 --        pttl as PTTL says it; token as text, '' if there is none; length of the hash, -1 if the key is none;

@@ -43,7 +43,9 @@ func Together(name string, nodes []Lock, majority int) *Lock {
 
 // count notes that one more node has h. It is as short as where it is shortest.
 func (l *Lock) count(h Holder) {
-	i := slices.IndexFunc(l.Holders, func(known Holder) bool { return known.Owner == h.Owner && known.Side == h.Side && known.Kept == h.Kept })
+	i := slices.IndexFunc(l.Holders, func(known Holder) bool {
+		return known.Owner == h.Owner && known.Side == h.Side && known.MinHold == h.MinHold
+	})
 	if i < 0 {
 		h.On = 1
 		l.Holders = append(l.Holders, h)

@@ -161,8 +161,8 @@ func (l *Lock) readFields(fields, lives any, pttl int64) bool {
 		} else if owner, writes := strings.CutSuffix(field, keys.WriteSuffix); writes && mode {
 			h.Owner, h.Side = owner, "write"
 		}
-		if owner, kept := keys.KeptFor(h.Owner); kept {
-			h.Owner, h.Kept = owner, true
+		if owner, kept := keys.ReplacedBy(h.Owner); kept {
+			h.Owner, h.MinHold = owner, true
 		}
 		l.Holders = append(l.Holders, h)
 	}

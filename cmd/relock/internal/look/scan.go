@@ -227,7 +227,7 @@ func (a *answers) minority(t *target.Target) error {
 	return nil
 }
 
-// names are all that any node knows.
+// names are all names of any node.
 func (a *answers) names() []string {
 	all := make(map[string]bool)
 	for _, locks := range a.locks {

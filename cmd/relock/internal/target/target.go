@@ -1,4 +1,4 @@
-// Package target is the Redis that the command was told to use: one server, one behind
+// Package target is the Redis that the command uses: one server, one behind
 // Sentinel, a Cluster, or several of them as a quorum.
 //
 //   - url.go reads the URLs.

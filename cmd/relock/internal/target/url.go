@@ -75,7 +75,7 @@ func parseNode(text string, s Settings) (*Node, error) {
 	}
 }
 
-// split takes a URL apart. url.Parse knows nothing of several hosts.
+// split takes a URL apart, because url.Parse does not support several hosts.
 func split(text string) (p parts, err error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	family, kind, _ := strings.Cut(scheme, "-")

@@ -32,34 +32,34 @@ func setOf(t *testing.T, names ...string) *keys.Set {
 	return s
 }
 
-// wantedLevels are those of a hold that was wanted for 30 s.
-func wantedLevels() *levels {
-	l := new(levels)
+// wantedLocks are those of a hold that was wanted for 30 s.
+func wantedLocks() *openLocks {
+	l := new(openLocks)
 	l.wish = asks(30*time.Second, nil)
 	return l
 }
 
-func TestLevels_PendingOneDecidesUntilOneIsOpen(t *testing.T) {
-	l, a := wantedLevels(), setOf(t, "a")
+func TestOpenLocks_PendingOneDecidesUntilOneIsOpen(t *testing.T) {
+	l, a := wantedLocks(), setOf(t, "a")
 	require.Equal(t, 30*time.Second, l.ttl())
 	require.Equal(t, 10*time.Second, l.renewInterval(at(0), at(0)))
 	require.True(t, l.renewed())
 
-	l.open = append(l.open, level{target: a, settings: asks(time.Minute, func(s *settings) { s.Renewed = false })}.from(at(0)))
+	l.open = append(l.open, openLock{target: a, settings: asks(time.Minute, func(s *settings) { s.Renewed = false })}.from(at(0)))
 	require.Equal(t, time.Minute, l.ttl())
 	require.Zero(t, l.renewInterval(at(0), at(0)), "no open level asks for it")
 	require.False(t, l.renewed())
 }
 
-func TestLevels_LongestLeaseShortestIntervalAndMostReplicasCount(t *testing.T) {
-	l, a := wantedLevels(), setOf(t, "a")
+func TestOpenLocks_LongestLeaseShortestIntervalAndMostReplicasCount(t *testing.T) {
+	l, a := wantedLocks(), setOf(t, "a")
 	two := redisexec.Replicas{N: 2, Timeout: time.Second}
-	l.open = append(l.open, level{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
-	l.open = append(l.open, level{target: a, settings: asks(3*time.Second, func(s *settings) { s.replicas = two })}.from(at(0)))
+	l.open = append(l.open, openLock{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
+	l.open = append(l.open, openLock{target: a, settings: asks(3*time.Second, func(s *settings) { s.replicas = two })}.from(at(0)))
 	require.Equal(t, time.Minute, l.ttl())
 	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)))
 	require.Equal(t, two, l.replicas())
-	l.open = append(l.open, level{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
+	l.open = append(l.open, openLock{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
 	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)), "a longer one does not count")
 	l.pop(a)
 
@@ -69,24 +69,24 @@ func TestLevels_LongestLeaseShortestIntervalAndMostReplicasCount(t *testing.T) {
 	require.Zero(t, l.replicas().N)
 }
 
-func TestLevels_AreRenewedForTheirMaxHold(t *testing.T) {
+func TestOpenLocks_AreRenewedForTheirMaxHold(t *testing.T) {
 	bounded := asks(3*time.Second, func(s *settings) { s.maxHold = 10 * time.Second })
-	l, a := wantedLevels(), setOf(t, "a")
-	l.open = append(l.open, level{target: a, settings: bounded}.from(at(5*time.Second)))
+	l, a := wantedLocks(), setOf(t, "a")
+	l.open = append(l.open, openLock{target: a, settings: bounded}.from(at(5*time.Second)))
 	require.NotZero(t, l.renewInterval(at(15*time.Second-1), at(0)))
 	require.Zero(t, l.renewInterval(at(15*time.Second), at(0)))
 	require.True(t, l.renewed(), "it asked for that")
 
-	var wanted levels
+	var wanted openLocks
 	wanted.wish = bounded
 	require.NotZero(t, wanted.renewInterval(at(12*time.Second-1), at(2*time.Second)))
 	require.Zero(t, wanted.renewInterval(at(12*time.Second), at(2*time.Second)), "from when the hold was acquired")
 }
 
-func TestLevels_AreCountedPerKey(t *testing.T) {
-	l, both, one := wantedLevels(), setOf(t, "a", "b"), setOf(t, "b")
-	l.open = append(l.open, level{target: both, settings: asks(time.Second, nil)}.from(at(0)))
-	l.open = append(l.open, level{target: one, settings: asks(time.Second, nil)}.from(at(0)))
+func TestOpenLocks_AreCountedPerKey(t *testing.T) {
+	l, both, one := wantedLocks(), setOf(t, "a", "b"), setOf(t, "b")
+	l.open = append(l.open, openLock{target: both, settings: asks(time.Second, nil)}.from(at(0)))
+	l.open = append(l.open, openLock{target: one, settings: asks(time.Second, nil)}.from(at(0)))
 	require.Equal(t, []int{1, 2}, l.counts(both.Keys))
 	require.Equal(t, 2, len(l.open))
 
@@ -98,40 +98,40 @@ func TestLevels_AreCountedPerKey(t *testing.T) {
 	require.Equal(t, 1, len(l.open))
 }
 
-func TestLevels_LatestMinHoldCounts(t *testing.T) {
+func TestOpenLocks_LatestMinHoldCounts(t *testing.T) {
 	minHold := func(d time.Duration) *settings { return asks(time.Second, func(s *settings) { s.minHold = d }) }
-	l, a := wantedLevels(), setOf(t, "a")
-	l.open = append(l.open, level{target: a, settings: minHold(10 * time.Second)}.from(at(0)))
-	l.open = append(l.open, level{target: a, settings: minHold(5 * time.Second)}.from(at(2*time.Second)))
-	l.open = append(l.open, level{target: a, settings: asks(time.Second, nil)}.from(at(3*time.Second)))
-	require.Zero(t, l.keepUntil, "none has ended")
-	var ended []level
+	l, a := wantedLocks(), setOf(t, "a")
+	l.open = append(l.open, openLock{target: a, settings: minHold(10 * time.Second)}.from(at(0)))
+	l.open = append(l.open, openLock{target: a, settings: minHold(5 * time.Second)}.from(at(2*time.Second)))
+	l.open = append(l.open, openLock{target: a, settings: asks(time.Second, nil)}.from(at(3*time.Second)))
+	require.Zero(t, l.placeholderUntil, "none has ended")
+	var ended []openLock
 	for _, until := range []time.Duration{0, 7 * time.Second, 10 * time.Second} {
-		lv, _ := l.pop(a)
-		l.keep(lv)
-		ended = append(ended, lv)
+		lock, _ := l.pop(a)
+		l.recordMinHold(lock)
+		ended = append(ended, lock)
 		want := clock.Instant{}
 		if until > 0 {
 			want = at(until)
 		}
-		require.Equal(t, want, l.keepUntil)
+		require.Equal(t, want, l.placeholderUntil)
 	}
-	for _, lv := range ended {
-		l.keep(lv)
-		require.Equal(t, at(10*time.Second), l.keepUntil, "an earlier time does not count, nor does none")
+	for _, lock := range ended {
+		l.recordMinHold(lock)
+		require.Equal(t, at(10*time.Second), l.placeholderUntil, "an earlier time does not count, nor does none")
 	}
 }
 
-func TestLevels_CloseKeepsTheMinHoldButAFailedLockDoesNot(t *testing.T) {
+func TestOpenLocks_CloseKeepsTheMinHoldButAFailedLockDoesNot(t *testing.T) {
 	minHold := asks(time.Second, func(s *settings) { s.minHold = time.Minute })
-	l, a := wantedLevels(), setOf(t, "a")
-	l.open = append(l.open, level{target: a, settings: minHold}.from(at(0)))
+	l, a := wantedLocks(), setOf(t, "a")
+	l.open = append(l.open, openLock{target: a, settings: minHold}.from(at(0)))
 	l.revoke(a)
-	l.keep(l.open...)
-	require.Zero(t, l.keepUntil, "its Lock has failed")
+	l.recordMinHold(l.open...)
+	require.Zero(t, l.placeholderUntil, "its Lock has failed")
 
-	l.open = append(l.open, level{target: a, settings: minHold}.from(at(time.Second)))
-	l.keep(l.open...)
-	require.Equal(t, at(61*time.Second), l.keepUntil)
+	l.open = append(l.open, openLock{target: a, settings: minHold}.from(at(time.Second)))
+	l.recordMinHold(l.open...)
+	require.Equal(t, at(61*time.Second), l.placeholderUntil)
 	require.Equal(t, 2, len(l.open), "they stay open")
 }

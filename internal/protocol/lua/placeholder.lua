@@ -6,10 +6,11 @@
 -- ARGV  from field, to field, how long (ms), publish command, then the channel of each lock
 --
 -- Replies
---   heard        every key holds to; each wake-up reached at least so many processes, -1 if one was refused
---   {0, heard}   not ours: a key held neither; the other keys have the placeholder all the same
+--   receivers        every key holds to; the least number of processes that a wake-up reached, -1 if one was refused
+--   {0, receivers}   not ours: a key held neither; the other keys have the placeholder
 --
--- Waiters ask again, and learn for how long. Sent again, it finds `to` in place, and changes nothing.
+-- Waiters ask again, and the reply contains the rest of the min hold. Sent again, it finds `to` in place, and changes
+-- nothing.
 local from, to, rest, publish = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local n, ours, kept = #ARGV - 4, true, {}
 for i = 1, n do
@@ -28,13 +29,13 @@ if KEYS[2 * n + 2] then
   redis.pcall('zrem', KEYS[2 * n + 1], from)
   redis.pcall('hdel', KEYS[2 * n + 2], from)
 end
-local heard
+local receivers
 for _, i in ipairs(kept) do
   local channel = ARGV[4 + i]
   local by = wake(publish, channel)
-  local told = wake_java(publish, channel, KEYS[n + i])
-  if by >= 0 then by = by + told end
-  if not heard or by < heard then heard = by end
+  local java = wake_java(publish, channel, KEYS[n + i])
+  if by >= 0 then by = by + java end
+  if not receivers or by < receivers then receivers = by end
 end
-if ours then return heard or 0 end
-return {0, heard or 0}
+if ours then return receivers or 0 end
+return {0, receivers or 0}

@@ -90,8 +90,8 @@ func (g *gate) unanswered(now clock.Instant) clock.Instant {
 	return g.outage.failed
 }
 
-// learned returns the last known state of the key and of Redis. Both are copies, of one moment.
-func (g *gate) learned() (sighting, outage) {
+// lastKnown returns the last known state of the key and of Redis. Both are copies, of one moment.
+func (g *gate) lastKnown() (sighting, outage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.seen, g.outage

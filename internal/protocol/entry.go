@@ -2,8 +2,8 @@ package protocol
 
 import "github.com/relock-go/relock/internal/clock"
 
-// Standing is the state of an entry.
-type Standing struct {
+// EntryStatus is the state of an entry.
+type EntryStatus struct {
 	State EntryState
 	Proof clock.Instant // when the last request was sent whose answer was that the entry waits, or is granted
 	Token int64         // of a grant; while it waits, the last token that was created, 0 if there is none or none is wanted

@@ -18,16 +18,16 @@ var (
 
 func TestGate_KeepsTheLatestReport(t *testing.T) {
 	g, now := newGate()
-	seen, out := g.learned()
+	seen, out := g.lastKnown()
 	require.Equal(t, sighting{}, seen)
 	require.Equal(t, outage{}, out)
-	for _, told := range []sighting{
+	for _, reported := range []sighting{
 		{at: now, holder: "a", lease: time.Second},
 		{at: now.After(time.Second), holder: "b", hold: new(hold), claims: true},
 	} {
-		g.sees(told)
-		seen, _ = g.learned()
-		require.Equal(t, told, seen)
+		g.sees(reported)
+		seen, _ = g.lastKnown()
+		require.Equal(t, reported, seen)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestGate_OutageBeginsWithTheFirstUnansweredRequest(t *testing.T) {
 			for i, happens := range c.happens {
 				happens(g, second(i+1))
 			}
-			_, out := g.learned()
+			_, out := g.lastKnown()
 			require.Equal(t, c.want, out)
 		})
 	}

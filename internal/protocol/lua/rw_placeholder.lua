@@ -3,11 +3,11 @@
 -- ARGV  prefix, from field, to field, to field of a reader, how long (ms), publish command, channel
 --
 -- Replies
---   heard        done; the message reached so many processes, -1 if the server refused to count
---   {0, 0}       not ours: the lock held neither
+--   receivers        done; the message reached so many processes, -1 if the server refused to count
+--   {0, 0}           not ours: the lock held neither
 --
--- A writer that also reads, or has read and still has a placeholder for that, becomes a reader's placeholder: others
--- may read, and no one may write. Waiters ask again, and learn for how long. Sent again, it changes nothing.
+-- If a writer also reads, or still has a placeholder as a reader, it gets a reader's placeholder: others may read, and no
+-- one may write. Waiters ask again, and the reply contains the rest of the min hold. Sent again, it changes nothing.
 local from, to, reader, rest, publish, channel = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local mode = held(lock, from) and redis.call('hget', lock, 'mode')
 if mode ~= 'read' and mode ~= 'write' then

@@ -4,8 +4,8 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
-// place is the queue entry of a hold for one of its keys: in one of the two local queues of the gate of that key.
-type place struct {
+// queueEntry is the queue entry of a hold for one of its keys: in one of the two local queues of the gate of that key.
+type queueEntry struct {
 	gate   *gate
 	queue  *queue.Queue[*hold]
 	ticket *queue.Ticket[*hold]
@@ -16,7 +16,7 @@ type place struct {
 }
 
 // listen makes messages wake the waiter, until unlisten.
-func (p *place) listen() {
+func (p *queueEntry) listen() {
 	if p.inLine {
 		p.gate.line().Listen()
 	} else {
@@ -25,7 +25,7 @@ func (p *place) listen() {
 }
 
 // unlisten removes a listener.
-func (p *place) unlisten() {
+func (p *queueEntry) unlisten() {
 	if p.inLine {
 		p.gate.line().Unlisten()
 	} else {
@@ -34,7 +34,7 @@ func (p *place) unlisten() {
 }
 
 // listening reports whether messages arrive.
-func (p *place) listening() bool {
+func (p *queueEntry) listening() bool {
 	if p.inLine {
 		return p.gate.line().Listening()
 	}
