@@ -11,6 +11,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -213,4 +214,33 @@ func TestMultiLine_GivingUpLeavesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One copy of the request for all names was not answered, and the next one is refused. The name under which it keeps
+// the first name is being undone then: what is acquired under it would be released.
+func TestMultiLine_NothingIsAcquiredUnderANameThatIsBeingUndone(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		direct := b.Client(t)
+		one, other := twoKeys(t)
+		holder, holding := locktest.NewActor(t), relock.LocksOn(t, direct).Mutex(one)
+		holder.Locks(t, holding)
+		locktest.HeldByAnother(t, direct, other, time.Minute)
+		m, owner := relock.LocksOn(t, rdb).MultiMutex([]string{one, other}), locktest.NewActor(t)
+		waiting := owner.Lock(t.Context(), m)
+		locktest.AwaitFairQueue(t, direct, one, 1)
+		time.Sleep(2 * time.Second) // for as long as it has waited it keeps the first name
+		lost := relay.DropReply(locktest.RunsOf(protocol.AcquireScript).And(redistest.With(other)))
+		holder.Unlocks(t, holding)
+		lost.Wait(t)
+		locktest.AwaitFairQueue(t, direct, other, 1)
+		require.NoError(t, direct.Del(t.Context(), other).Err())
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		time.Sleep(10 * time.Second) // the undo is sent again and again
+		for _, name := range []string{one, other} {
+			require.Len(t, locktest.OnRedis(t, direct, name), 1, name)
+		}
+		owner.Unlocks(t, m)
+	})
 }

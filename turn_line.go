@@ -77,8 +77,8 @@ func (w *lineWaiter) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome
 	default: // the lock, nothing, or no permission for the line
 		if out.Ambiguous {
 			a.hold.session.identities.Retire(n.Identity)
-			if n.Late = out.Late(); !g.Held {
-				w.undo(n, max(a.hold.settings.TTL, 2*a.hold.settings.EntryLease()), out.Unobserved)
+			if w.name.Late = out.Late(); !g.Held {
+				w.undo(w.name, max(a.hold.settings.TTL, 2*a.hold.settings.EntryLease()), out.Unobserved)
 			}
 		}
 		w.drop()

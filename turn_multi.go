@@ -139,10 +139,12 @@ func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 	switch {
 	case g.Held:
 		t.keepNothing()
-	case out.Err != nil && out.Ambiguous:
-		// The outcome is unknown. doubted has retired the name, and the undo of the name releases the kept keys, too.
+	case out.Ambiguous:
+		// The outcome of a copy is unknown, whatever another copy was answered. doubted has retired the name, and the undo
+		// of the name releases the kept keys, too.
 		t.keepNothing()
-	case out.Err == nil:
+	}
+	if out.Err == nil && !g.Held {
 		// A key is taken, and the answer contains which. The next request is for an entry in the line of that key.
 		t.wants = t.a.waits
 		// The script checks the keys in order, and returns the first one that is taken. If attempts kept keys and waited
