@@ -22,6 +22,7 @@ import (
 //	                   before that. The goroutine that watches the clocks ends.
 //	closeHolds         All holds end concurrently: each locally first, then on Redis. If a Lock is acquiring a hold, or
 //	                   an Unlock is releasing it, Close leaves the hold to that call and waits for the call.
+//	releases           Close waits for the releases of detached holds.
 //	settleRest         Close waits until the names that are being undone are released, or the time for that is over.
 //	endBackground      The work that no caller waits for ends: undos end, nothing more is sent.
 //	connections        The executors close. The hub has been closing since the first step.
@@ -123,7 +124,40 @@ func (s *session) closeHolds(ctx context.Context) error {
 		s.closers.Go(func() { h.close(asking, func(err error) { failures.set(h, err) }) })
 	}
 	s.closers.Wait(ctx)
-	return failures.all()
+	s.releases.Wait(asking)
+	return lockerr.Join(failures.all(), s.failed.err(s.detached.Load()))
+}
+
+// failedReleases are the releases of detached holds that failed. No Unlock returned these errors.
+type failedReleases struct {
+	mu   sync.Mutex
+	n    int
+	last error
+}
+
+// noteRelease records the result of the release of a detached hold.
+func (s *session) noteRelease(err error) {
+	if err == nil {
+		return
+	}
+	f := &s.failed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n, f.last = f.n+1, err
+}
+
+// err returns the error of Close for releases that failed, and for those that are still pending.
+func (f *failedReleases) err(pending int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case pending > 0:
+		return fmt.Errorf("WithAsyncUnlock: %d locks were released locally, but not confirmed by Redis; the keys may remain until their leases end: %w", pending, lockerr.NoAnswerWithin(closeTimeout))
+	case f.n > 0:
+		return fmt.Errorf("WithAsyncUnlock: the releases of %d locks failed after Unlock had returned; the last one: %w", f.n, f.last)
+	default:
+		return nil
+	}
 }
 
 // failures are the errors of the holds that Close ends. A hold has an error from its local end until Redis confirms the

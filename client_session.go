@@ -96,6 +96,11 @@ type session struct {
 
 	inHook sync.Map // the goroutines that run a hook, by number: Close refuses to run on them
 
+	// releases are the goroutines that release detached holds, and detached is how many such holds there are.
+	releases group.Group
+	detached atomic.Int64
+	failed   failedReleases
+
 	closing     chan struct{} // closed first by Close
 	closers     group.Group   // the goroutines of Close, one for each hold
 	closeCalled atomic.Bool

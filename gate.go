@@ -24,7 +24,7 @@ import (
 //     queue lets one of them at a time ask Redis.
 //   - A gate counts the holds that have entered and not exited. Count and map change under the mutex of the
 //     shard, so no hold can get a gate that is being removed.
-//   - An owner has at most one hold at a gate.
+//   - An owner has at most one hold at a gate, besides those whose Unlock has returned before their release.
 //   - There is a subscription exactly while there are listeners.
 //   - The last known state of a key is a hint. It decides how long a waiter is patient, which hold has the next turn,
 //     and what an error reports. It never decides who has the lock.
@@ -57,6 +57,9 @@ type gate struct {
 	// lost and not unlocked yet. Most gates have a single hold, and need no map.
 	one    *hold // any of them, or nil
 	others map[keys.Owner]*hold
+	// detached are the holds whose Unlock has returned, and whose release is not answered yet. The next Lock of the
+	// owner makes another hold, which waits in the queue behind them.
+	detached map[*hold]struct{}
 	// subscription exists while there are listeners.
 	subscription *wake.Subscription
 	listeners    int
@@ -128,6 +131,7 @@ func (r *registry) exit(g *gate, h *hold) {
 	case g.others[h.owner]:
 		delete(g.others, h.owner)
 	}
+	delete(g.detached, h)
 	g.mu.Unlock()
 	s := r.shard(g.id.key)
 	defer s.mu.Unlock()
@@ -168,6 +172,9 @@ func (r *registry) all() []*hold {
 			for _, h := range g.others {
 				seen[h] = true
 			}
+			for h := range g.detached {
+				seen[h] = true
+			}
 			g.mu.Unlock()
 		}
 		s.mu.Unlock()
@@ -183,6 +190,33 @@ func (g *gate) find(o keys.Owner) *hold {
 		return g.one
 	}
 	return g.others[o]
+}
+
+// findDetached returns a detached hold of o here whose kind is not except, or nil.
+func (g *gate) findDetached(o keys.Owner, except *kind) *hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for h := range g.detached {
+		if h.owner == o && h.kind != except {
+			return h
+		}
+	}
+	return nil
+}
+
+// detach makes h, a hold that has ended, nobody's.
+func (g *gate) detach(h *hold) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.one == h {
+		g.one = nil
+	} else {
+		delete(g.others, h.owner)
+	}
+	if g.detached == nil {
+		g.detached = make(map[*hold]struct{})
+	}
+	g.detached[h] = struct{}{}
 }
 
 // add registers h, unless its owner already has a hold here. This makes locks reentrant: the second Lock of an owner

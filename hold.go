@@ -75,6 +75,7 @@ type hold struct {
 	contexts contextSet
 	watchdog watchdog
 	cause    error // why the hold ended: wraps ErrLost, ErrClosed or ErrReleased
+	detached bool  // its last Unlock has returned, and its release is sent in the background
 
 	first struct { // saves allocations: most holds need one of each
 		slot    slot

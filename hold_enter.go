@@ -105,9 +105,12 @@ func (c *call) lock(ctx context.Context) (locked bool, err error) {
 			return false, ErrClosed
 		}
 		holds := m.find(buf[:0], c.owner, m.target)
+		if m.session.detached.Load() > 0 {
+			holds = c.findDetached(holds) // mutant: async-name-reused
+		}
 		if i := slices.IndexFunc(holds, (*hold).unsettled); i >= 0 {
 			h := holds[i]
-			if !c.waits {
+			if !c.waits && !h.isDetached() {
 				return false, h.explain(h.outageError())
 			}
 			if err := h.await(ctx); err != nil {
@@ -125,6 +128,32 @@ func (c *call) lock(ctx context.Context) (locked bool, err error) {
 		}
 		c.record.again()
 	}
+}
+
+// findDetached appends to holds those detached holds of the owner that c has to wait for, because a request under the
+// name of such a hold must not overtake its release. A Lock of a Mutex need not wait for the release of another Mutex: it
+// waits behind that in the local queue, and sends nothing before it has the turn.
+func (c *call) findDetached(holds []*hold) []*hold {
+	m, follows := c.mutex, (*kind)(nil)
+	if c.waits && m.kind.rename != nil {
+		follows = m.kind
+	}
+	sides := []keys.Side{keys.Alone}
+	if m.kind.side != keys.Alone {
+		sides = []keys.Side{keys.Writing, keys.Reading}
+	}
+	for _, key := range m.target.Keys {
+		for _, side := range sides {
+			g := m.session.registry.gate(gateID{key, side})
+			if g == nil {
+				continue
+			}
+			if h := g.findDetached(c.owner, follows); h != nil {
+				holds = append(holds, h)
+			}
+		}
+	}
+	return holds
 }
 
 // unsettled reports whether h is being acquired or released.

@@ -28,13 +28,16 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	if inRow >= limit || h.other != nil && h.other.rivals() > 0 {
 		return nil, true
 	}
+	from := h.onRedis()
 	return first.ticket.Reserve(func(w *hold) bool {
-		if w.target.ID != h.target.ID {
-			return false
-		}
 		// The current identity is taken only now: if a command of the waiter's owner had an unknown outcome before the
 		// waiter joined the queue, that identity is retired.
-		w.offered = offer{identity: h.session.identities.Current(), ended: make(chan struct{})}
+		id := h.session.identities.Current()
+		// A detached hold of the waiter's owner may have left the same name, which a script that replaces it would delete.
+		if w.target.ID != h.target.ID || id.Of(h.target, w.owner).Field == from.Field {
+			return false
+		}
+		w.offered = offer{identity: id, ended: make(chan struct{})}
 		return true
 	}), false
 }

@@ -72,11 +72,50 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx := h.session.limits.After(s.unlockTimeout)
-	if !last {
-		return h.step(ctx, s)
+	switch {
+	case !last:
+		return h.step(h.session.limits.After(s.unlockTimeout), s)
+	case s.asyncUnlock && h.detach():
+		h.session.releases.Go(func() {
+			defer h.session.detached.Add(-1)
+			h.session.noteRelease(h.finishAndReport(s))
+		})
+		return nil
+	default:
+		return h.finishAndReport(s)
 	}
-	err := h.finish(ctx, s)
+}
+
+// mostDetached bounds the detached holds of a client, each of which is a goroutine. When there are more, Redis does not
+// answer, or not as fast as locks are unlocked: then an Unlock waits for its release.
+const mostDetached = 1000
+
+// detach lets the Unlock of h, which has ended, return before the release: h is not the hold of its owner any more. It
+// returns false if there are too many such holds already.
+func (h *hold) detach() bool {
+	if h.session.detached.Add(1) > mostDetached {
+		h.session.detached.Add(-1)
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.detached = true
+	for _, p := range h.queueEntries {
+		p.gate.detach(h)
+	}
+	return true
+}
+
+// isDetached reports whether the last Unlock of h has returned, and its release is not answered yet.
+func (h *hold) isDetached() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.detached
+}
+
+// finishAndReport ends h on Redis, and calls the hook Released.
+func (h *hold) finishAndReport(s *settings) error {
+	err := h.finish(h.session.limits.After(s.unlockTimeout), s)
 	h.mu.Lock()
 	hook, event := h.hooks().Released, Event{}
 	if hook != nil {
@@ -208,8 +247,8 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	if !h.slot.take(ctx) {
 		return h.abandon(lockerr.Ended(ctx))
 	}
-	if h.batch != nil {
-		runtime.Gosched() // owners that were just answered may want the lock again
+	if h.batch != nil || h.isDetached() {
+		runtime.Gosched() // owners that were just answered, or whose Unlock has returned, may want the lock again
 		if answer := h.handOverLocally(s); answer != nil {
 			h.slot.free()
 			return h.awaitAnswer(ctx, answer)

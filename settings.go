@@ -41,6 +41,7 @@ type settings struct {
 	waitTimeout   time.Duration
 	unlockTimeout time.Duration
 	owner         string // "": the calling goroutine
+	asyncUnlock   bool
 	reentrant     bool
 	localHandoffs int
 	replicas      redisexec.Replicas

@@ -234,6 +234,12 @@ return errAgain`}},
 		Catch:  []string{"calm"},
 	},
 	{
+		Name:   "async-name-reused",
+		Breaks: "an owner whose Unlock has returned sends a request under the same name before the release is answered",
+		Edits:  []Edit{{Old: "holds = c.findDetached(holds)"}},
+		Catch:  []string{"async-slow"},
+	},
+	{
 		Name:   "line-entry-left",
 		Breaks: "a waiter that gives up leaves the entry of its process in the line, and no other waiter takes it over",
 		Edits:  []Edit{{Old: "bequeath()", New: "line.waiter.drop()"}},

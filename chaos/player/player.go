@@ -89,6 +89,9 @@ func (p *player) alone() {
 	if least > 0 {
 		opts = append(opts, relock.WithMinHold(least))
 	}
+	if p.Chance(p.Async) {
+		opts = append(opts, relock.WithAsyncUnlock())
+	}
 	u := p.use(p.Choose(p.Drawer), p.self(), opts...)
 	u.least = least
 	if u.lock() != history.OK {

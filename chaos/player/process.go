@@ -18,6 +18,7 @@ type Habits struct {
 	Fixed     float64 // of holds that are not renewed, or not for ever
 	OwnLease  float64 // of holds whose TTL is not that of the client
 	MinHold   float64 // of holds with a min hold
+	Async     float64 // of uses whose Unlocks return before Redis has answered
 	Shared    float64 // of uses that two goroutines share
 	Sides     float64 // of uses of read-write locks,
 	Reads     float64 // and of those the share that only reads

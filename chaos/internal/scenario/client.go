@@ -80,6 +80,17 @@ var clientScenarios = []*Scenario{
 			killConnections("pubsub"), silentSubscriber, silentProcess, cut, denyPublish,
 		}}},
 	},
+	{
+		Number: 34, Name: "async-unlock",
+		What: "Unlocks return before Redis has answered: processes are killed before the release is sent, its reply is lost, it is delivered late, and connections are cut",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone,
+			Faults: []stage.Fault{
+				rarely(killProcess), loseReply(scripts.Release), deliverLate(scripts.Release), loseReply(scripts.Acquire), deliverLate(scripts.Acquire), cut,
+			},
+			Work: usual().With(func(w *worker.Workload) { w.Async = 0.8 }),
+		}},
+	},
 }
 
 // pauseProcess stops a process that holds a lock for a share of the lease.

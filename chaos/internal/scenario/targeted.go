@@ -137,6 +137,16 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
+		Number: 130, Name: "async-slow",
+		What: "no fault but a slow network: Unlocks return before Redis has answered, and their owners lock again meanwhile, as fair locks and others",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{slowness},
+			Work: plain().With(func(w *worker.Workload) {
+				w.Async, w.Fair, w.Processes, w.Workers, w.Names, w.Joint, w.Fixed, w.Long = 1, 0.5, 2, 2, 1, 0, 0, 0
+			}),
+		}},
+	},
+	{
 		Number: 113, Name: "sides-calm",
 		What: "no fault at all: readers read together, writers alone, each waiter is woken, and a writer may go on reading",
 		setups: []stage.Setup{{

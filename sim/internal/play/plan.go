@@ -136,6 +136,7 @@ func Draw(seed uint64) Plan {
 		p.Hot, p.Think = true, player.Pick(d, 2*time.Second, 6*time.Second)
 	}
 	drawTheme(d, &p)
+	p.Async = player.Pick(d, 0, 0, 0, 0.3, 1)
 	return p
 }
 

@@ -1,0 +1,276 @@
+package relock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// newAsyncBench returns a bench behind relays, whose releases are blocked. Each command has a connection to itself, so
+// that another one can overtake a release.
+func newAsyncBench(t *testing.T, backend *redistest.Backend, k lockKind) (b *kindBench, blocked rules) {
+	t.Helper()
+	k.opts = append(slices.Clone(k.opts), relock.WithoutPipelining())
+	b = newKindBench(t, backend, k)
+	b.relay()
+	for _, relay := range b.relays {
+		rule := relay.Block(b.runs(protocol.ReleaseScript)).Always()
+		blocked = append(blocked, rule)
+		t.Cleanup(rule.Release)
+	}
+	return b, blocked
+}
+
+func TestAsyncUnlock_ReturnsBeforeTheRelease(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b, blocked := newAsyncBench(t, backend, k)
+		m := b.mutex(relock.WithAsyncUnlock())
+		b.me.Locks(t, m)
+		ctx := b.me.ContextOf(m)
+		b.me.Unlocks(t, m)
+		require.ErrorIs(t, context.Cause(ctx), relock.ErrReleased)
+		require.Zero(t, levelsOf(b.me, m))
+		require.ErrorIs(t, b.me.Call(m.Unlock), relock.ErrNotHeld, "it has ended")
+		require.False(t, b.you.Tries(t, k.rival(b.others, b.key)), "Redis has it")
+
+		waits := b.you.Lock(t.Context(), k.rival(b.others, b.key))
+		blocked.release()
+		require.NoError(t, locktest.OutcomeOf(t, waits))
+		b.you.Unlocks(t, k.rival(b.others, b.key))
+		b.free()
+	})
+}
+
+// The name of an owner is the same for its next hold: a request under that name which overtakes the release would be
+// answered as if it had the lock already, and the release would end the new hold.
+func TestAsyncUnlock_NextLockOfTheOwnerSendsNothingBeforeTheReleaseIsAnswered(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b, blocked := newAsyncBench(t, backend, k)
+		m := b.mutex(relock.WithAsyncUnlock())
+		b.me.Locks(t, m)
+		b.me.Unlocks(t, m)
+		for _, rule := range blocked[:len(blocked)/2+1] {
+			rule.Wait(t)
+		}
+		asked := b.relays[0].Count(b.runs(protocol.AcquireScript))
+		again := b.me.Lock(t.Context(), m)
+		locktest.GoesOn(t, again)
+		require.Equal(t, asked, b.relays[0].Count(b.runs(protocol.AcquireScript)))
+		blocked.release()
+		require.NoError(t, locktest.OutcomeOf(t, again))
+		b.requireHeld(m, 1)
+		b.me.Unlocks(t, m)
+		b.free()
+	})
+}
+
+// Only Locks of a Mutex queue behind a Mutex that is being released.
+func TestAsyncUnlock_OtherKindsOfTheOwnerSendNothingBeforeTheReleaseIsAnswered(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][2]string{{"plain", "fair"}, {"plain", "multi"}, {"fair", "plain"}, {"fair", "multi"}, {"multi", "plain"}, {"multi", "fair"}} {
+		t.Run(c[0]+" "+c[1], func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+				b, blocked := newAsyncBench(t, backend, kindNamed(c[0]))
+				m, next := b.mutex(relock.WithAsyncUnlock()), kindNamed(c[1]).mutex(b.c, b.key)
+				b.me.Locks(t, m)
+				b.me.Unlocks(t, m)
+				blocked[0].Wait(t)
+				asked := b.relays[0].Count(b.runs(protocol.AcquireScript))
+				again := b.me.Lock(t.Context(), next)
+				locktest.GoesOn(t, again)
+				require.Equal(t, asked, b.relays[0].Count(b.runs(protocol.AcquireScript)))
+				blocked.release()
+				require.NoError(t, locktest.OutcomeOf(t, again))
+				b.requireHeld(next, 1)
+				b.me.Unlocks(t, next)
+				b.free()
+			})
+		})
+	}
+}
+
+func TestAsyncUnlock_TryRLockAfterAWriteWaitsForTheRelease(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b, blocked := newAsyncBench(t, backend, kindNamed("write"))
+		m, read := b.mutex(relock.WithAsyncUnlock()), kindNamed("read").mutex(b.c, b.key)
+		b.me.Locks(t, m)
+		b.me.Unlocks(t, m)
+		blocked[0].Wait(t)
+		tried := b.me.Begin(func() error {
+			held, err := read.TryLock(t.Context())
+			if err == nil && !held {
+				err = errors.New("it is taken")
+			}
+			return err
+		})
+		locktest.GoesOn(t, tried)
+		blocked.release()
+		require.NoError(t, locktest.OutcomeOf(t, tried))
+		b.me.Unlocks(t, read)
+		b.free()
+	})
+}
+
+// The holder before the fenced Lock is another owner, whose name Redis may not have yet: it has that of the detached hold.
+func TestAsyncUnlock_FencedLockFollowsAnotherOwner(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newKindBench(t, backend, kindNamed("plain"))
+		b.others = b.kind.client(t, b.rdbs)
+		m, fenced := b.mutex(relock.WithAsyncUnlock()), b.mutex(relock.WithAsyncUnlock(), relock.WithFencing())
+		for range 100 {
+			b.me.Locks(t, m)
+			waits := b.you.Begin(func() error { return m.Do(t.Context(), func(context.Context) error { return nil }) })
+			redistest.Eventually(t, "a waiter", func() bool { return relock.WaitersOn(b.c, b.key) == 1 })
+			require.NoError(t, b.me.Call(func() error { return errors.Join(m.Unlock(), fenced.Lock(t.Context())) }))
+			b.requireHeld(fenced, 1)
+			b.me.Unlocks(t, fenced)
+			require.NoError(t, locktest.OutcomeOf(t, waits))
+		}
+		b.free()
+	})
+}
+
+func TestAsyncUnlock_TryLockOfTheOwnerWaitsForTheRelease(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b, blocked := newAsyncBench(t, backend, k)
+		m := b.mutex(relock.WithAsyncUnlock())
+		b.me.Locks(t, m)
+		b.me.Unlocks(t, m)
+		tried := b.me.Begin(func() error {
+			held, err := m.TryLock(t.Context())
+			if err == nil && !held {
+				err = errors.New("it was not tried")
+			}
+			return err
+		})
+		locktest.GoesOn(t, tried)
+		blocked.release()
+		require.NoError(t, locktest.OutcomeOf(t, tried))
+		b.requireHeld(m, 1)
+		b.me.Unlocks(t, m)
+		b.free()
+	})
+}
+
+// Of one goroutine, so that the next Lock comes before the release is sent, while it is sent, or after it.
+func TestAsyncUnlock_HoldsOfOneOwnerFollowOneAnother(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		for name, opts := range map[string][]relock.MutexOption{
+			"": {relock.WithAsyncUnlock()}, "fenced": {relock.WithAsyncUnlock(), relock.WithFencing()},
+		} {
+			b := newKindBench(t, backend, k)
+			b.key += name
+			b.others = k.client(t, b.rdbs)
+			m, rival := b.mutex(opts...), k.rival(b.others, b.key)
+			var last int64
+			for i := range 100 {
+				require.NoError(t, m.Lock(t.Context()), i)
+				require.Equal(t, 1, m.HoldCount())
+				if name != "" && k.against == nil {
+					require.Greater(t, m.FencingToken(), last)
+					last = m.FencingToken()
+				}
+				if i%10 == 0 {
+					require.False(t, b.you.Tries(t, rival), "two holders")
+				}
+				require.NoError(t, m.Unlock())
+			}
+			require.NoError(t, b.c.Close())
+			b.free()
+		}
+	})
+}
+
+func TestAsyncUnlock_LossIsReturnedAsWithoutIt(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b := newKindBench(t, backend, k)
+		m := b.mutex(relock.WithAsyncUnlock())
+		b.me.Locks(t, m)
+		_, err := m.ForceUnlock(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, b.me.Call(m.Unlock), relock.ErrLost)
+		require.ErrorIs(t, b.me.Call(m.Unlock), relock.ErrNotHeld)
+	})
+}
+
+func TestAsyncUnlock_FailureIsReportedByTheHookAndByClose(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newKindBench(t, backend, kindNamed("plain"))
+		b.relay()
+		ended := make(chan relock.Event, 1)
+		m := b.mutex(relock.WithAsyncUnlock(), relock.WithHooks(relock.Hooks{Released: func(e relock.Event) { ended <- e }}))
+		b.me.Locks(t, m)
+		refused := b.relays[0].ReplyWith("-NOPERM this user has no permissions\r\n", b.runs(protocol.ReleaseScript)).Always()
+		b.me.Unlocks(t, m)
+		e := redistest.Receive(t, ended)
+		require.ErrorContains(t, e.Err, "NOPERM")
+		require.ErrorContains(t, e.Err, "not confirmed by Redis")
+		refused.Remove()
+		err := b.c.Close()
+		require.ErrorContains(t, err, "WithAsyncUnlock: the releases of 1 lock")
+		require.ErrorContains(t, err, "NOPERM")
+	})
+}
+
+func TestAsyncUnlock_CloseWaitsForTheReleases(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b := newKindBench(t, backend, k)
+		b.relay()
+		for _, relay := range b.relays {
+			relay.Delay(100*time.Millisecond, b.runs(protocol.ReleaseScript)).Always()
+		}
+		m := b.mutex(relock.WithAsyncUnlock())
+		b.me.Locks(t, m)
+		b.me.Unlocks(t, m)
+		require.NoError(t, b.c.Close())
+		b.free()
+	})
+}
+
+func TestAsyncUnlock_CloseWaitsForTheHook(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newKindBench(t, backend, kindNamed("plain"))
+		stays, entered := locktest.HookThatStays[relock.Event](t)
+		m := b.mutex(relock.WithAsyncUnlock(), relock.WithHooks(relock.Hooks{Released: stays}))
+		b.me.Locks(t, m)
+		b.me.Unlocks(t, m)
+		<-entered
+		closed := b.you.Begin(b.c.Close)
+		locktest.GoesOn(t, closed)
+	})
+}
+
+func TestAsyncUnlock_CloseReportsReleasesWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {
+		b, blocked := newAsyncBench(t, backend, kindNamed("plain"))
+		m := b.mutex(relock.WithAsyncUnlock())
+		b.me.Locks(t, m)
+		b.me.Unlocks(t, m)
+		blocked[0].Wait(t)
+		b.relays[0].BlackHole(true)
+		err := b.c.Close()
+		require.ErrorContains(t, err, "WithAsyncUnlock: 1 lock")
+		require.ErrorContains(t, err, "no answer from Redis")
+		b.relays[0].BlackHole(false)
+	})
+}
