@@ -26,24 +26,24 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // runBriefly runs a client process' code here, and returns its events.
 func runBriefly(t *testing.T, config Config, d time.Duration, orders ...Order) []history.Event {
 	t.Helper()
-	in, orderly := io.Pipe()
-	in, out := io.Pipe()
+	in, director := io.Pipe()
+	recorded, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
 		defer out.Close()
 		ended <- Run(in, out)
 	}()
 	go func() {
-		lines := json.NewEncoder(orderly)
+		lines := json.NewEncoder(director)
 		lines.Encode(config)
 		for _, o := range orders {
 			lines.Encode(o)
 		}
 		<-time.After(d)
-		orderly.Close()
+		director.Close()
 	}()
 	var events []history.Event
-	require.NoError(t, history.Read(in, func(e history.Event) { events = append(events, e) }))
+	require.NoError(t, history.Read(recorded, func(e history.Event) { events = append(events, e) }))
 	require.NoError(t, <-ended)
 	return events
 }
