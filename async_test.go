@@ -209,6 +209,37 @@ func TestAsyncUnlock_LossIsReturnedAsWithoutIt(t *testing.T) {
 	})
 }
 
+// Unlock does not wait for the answer that would report this loss.
+func TestAsyncUnlock_LossThatOnlyRedisCanReportGoesToTheHookAndToClose(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newKindBench(t, backend, kindNamed("plain"))
+		ended := make(chan relock.Event, 1)
+		m := b.mutex(relock.WithAsyncUnlock(), relock.WithHooks(relock.Hooks{Released: func(e relock.Event) { ended <- e }}))
+		b.me.Locks(t, m)
+		require.NoError(t, b.rdbs[0].Del(t.Context(), b.key).Err())
+		b.me.Unlocks(t, m)
+		require.ErrorIs(t, redistest.Receive(t, ended).Err, relock.ErrLost)
+		require.ErrorIs(t, b.c.Close(), relock.ErrLost)
+	})
+}
+
+func TestAsyncUnlock_UnlockThatOnlyDecreasesTheCountWaitsForTheAnswer(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b, blocked := newAsyncBench(t, backend, k)
+		m := b.mutex(relock.WithAsyncUnlock())
+		b.me.Locks(t, m)
+		b.me.Locks(t, m)
+		first := b.me.Begin(m.Unlock)
+		locktest.GoesOn(t, first)
+		blocked.release()
+		require.NoError(t, locktest.OutcomeOf(t, first))
+		b.me.Unlocks(t, m)
+		b.free()
+	})
+}
+
 func TestAsyncUnlock_FailureIsReportedByTheHookAndByClose(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

@@ -226,16 +226,16 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex:
 // together. As with any nested locks, owners that nest in different orders can deadlock.
 //
 // Waiters do not starve, but may be overtaken. A waiter may hold one name for up to 2 s while it tries
-// to get the others. It delays other goroutines of its process that want a single name only while it
-// collects its turns on all names: for some tens of milliseconds, or for up to 2 s if every name is
+// to get the others. It delays other goroutines of its process that want a single name, but only while
+// it collects its turns on all names: for some tens of milliseconds, or for up to 2 s if every name is
 // always in use.
 //
 // With [WithFencing] one token is minted, which is higher than the counters of all the names. On a
 // Cluster the names need a common {tag}. Otherwise the error is [ErrInvalidName]. The state after a
 // failure, errors, concurrent use and round trips are as for a Mutex, for any number of names. If the
-// owner already holds some of the names, there is one more round trip for each of those holds: to lock,
-// to unlock, and to revert if the rest is not available. Each further name costs Redis some
-// microseconds in every round trip, also in renewals.
+// owner already holds some of the names, Lock and Unlock take one more round trip for each of those
+// holds. A Lock that does not get the rest takes another one for each, to decrease the counts again.
+// Each further name costs Redis some microseconds in every round trip, also in renewals.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.multi, names, opts)
 }

@@ -152,9 +152,9 @@ func (f *failedReleases) err(pending int64) error {
 	defer f.mu.Unlock()
 	switch {
 	case pending > 0:
-		return fmt.Errorf("WithAsyncUnlock: %d locks were released locally, but not confirmed by Redis; the keys may remain until their leases end: %w", pending, lockerr.NoAnswerWithin(closeTimeout))
+		return fmt.Errorf("WithAsyncUnlock: %d lock(s) released locally, but not confirmed by Redis; the keys may remain until their leases end: %w", pending, lockerr.NoAnswerWithin(closeTimeout))
 	case f.n > 0:
-		return fmt.Errorf("WithAsyncUnlock: the releases of %d locks failed after Unlock had returned; the last one: %w", f.n, f.last)
+		return fmt.Errorf("WithAsyncUnlock: the releases of %d lock(s) failed after Unlock had returned; the last one: %w", f.n, f.last)
 	default:
 		return nil
 	}

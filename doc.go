@@ -32,8 +32,8 @@
 //   - [Client.FairMutex]: first come, first served, over all processes.
 //   - [Client.RWMutex]: many readers, or one writer.
 //
-// The first three exclude each other on one name. An RWMutex needs a name of its own: while a lock of
-// the other sort holds the name, Lock returns [ErrInvalidName].
+// The first three exclude each other on one name. An RWMutex needs a name of its own: while it holds a
+// name, Lock of the other kinds returns [ErrInvalidName], and the other way round.
 //
 // [New] returns a Client for one Redis: a server, Sentinel, or a Cluster. [NewQuorum] returns a Client
 // for several independent masters; a majority of them holds each lock. A quorum supports only Mutex and
@@ -49,8 +49,8 @@
 //
 // # Loss
 //
-// A hold is lost when Redis did not answer for the time of the lease, or when the key was deleted,
-// evicted or forced open. The context of the hold is then cancelled with the cause [ErrLost].
+// A hold is lost when Redis did not answer, or the process was paused, for the time of the lease, or when
+// the key was deleted, evicted or forced open. Its context is then cancelled with the cause [ErrLost].
 // [Mutex.Do] passes this context to its function, and [Mutex.Context] returns it.
 //
 // Work that ignores its context goes on. Unlock then returns ErrLost, and Do returns ErrLost joined
@@ -72,9 +72,9 @@
 //
 // Each waiter for a FairMutex has an entry of its own in the line. An RWMutex and a quorum have no
 // line. There the first waiter of each process asks again when a message reports that the lock is free,
-// and after [WithSafetyPoll].
+// or when the limit of [WithSafetyPoll] has passed.
 //
-// If Redis cannot be reached, a new Lock fails after three attempts, in at most 5 s with the default
+// If Redis cannot be reached, a new Lock fails after three tries, in at most 5 s with the default
 // TTL. A Lock that is already waiting survives an outage of one TTL.
 //
 // # Promises
@@ -87,7 +87,8 @@
 //   - Unlock decreases the hold count even if Redis does not answer, and even if the context of
 //     Lock has ended. If Unlock returns an error from Redis, the key may remain for up to one TTL.
 //   - If a message is lost, the waiter is delayed by at most one safety poll.
-//   - Invalid names and options return errors. The library does not log.
+//   - A call with an invalid name or option returns an error. The library does not log, except by
+//     [LogHooks] and for a panic in a hook.
 //
 // Not promised:
 //

@@ -115,7 +115,7 @@ func (e *QuorumError) Unwrap() []error {
 // Error returns the address of the node, and its error.
 func (e *NodeError) Error() string {
 	text := strings.TrimPrefix(e.Err.Error(), "relock: ")
-	return e.Node + ": " + strings.TrimPrefix(text, e.Node+": ") // it may say so itself
+	return e.Node + ": " + strings.TrimPrefix(text, e.Node+": ") // the error may begin with the node already
 }
 
 // Unwrap returns the error of the node, without its address.

@@ -118,7 +118,7 @@ func ExampleClient_Close() {
 	fmt.Println(m.Lock(ctx))
 	work := m.Context(ctx)
 
-	// The process shuts down: what it still holds is given back.
+	// The process shuts down: what it still holds is released.
 	fmt.Println(here.Close())
 	fmt.Println(errors.Is(context.Cause(work), relock.ErrClosed))
 	fmt.Println(there.Mutex("report").TryLock(ctx))
@@ -465,7 +465,7 @@ func ExampleNewQuorum() {
 		nodes = append(nodes, rdb)
 	}
 
-	locks, err := relock.NewQuorum(nodes) // 3 or 5 redis.UniversalClients, of masters that know nothing of each other
+	locks, err := relock.NewQuorum(nodes) // 3 or 5 redis.UniversalClients, of independent masters
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -46,7 +46,7 @@ type hold struct {
 	alarm queue.Alarm // wakes the waiter
 	// undos are the undos of what a failed attempt may have on Redis. The caller of Lock waits for them.
 	undos undoWaits
-	// given is the entry in the line that the hold received together with the turn; nil: it received none. offered is
+	// inherited is the entry in the line that the hold received together with the turn; nil: it received none. offered is
 	// the hand-over that was sent for the hold. The queue guards both: Reserve writes them, and they are read after the
 	// ticket was granted, or has left.
 	inherited *inheritedEntry
@@ -57,7 +57,7 @@ type hold struct {
 	// changed is closed at the next change of phase. It is created when a goroutine waits for that change.
 	changed chan struct{}
 
-	// target and places go together, key by key. A key of a MultiMutex leaves both when its last open Lock is unlocked.
+	// target and queueEntries go together, key by key. A key of a MultiMutex leaves both when its last open Lock is unlocked.
 	// The goroutine that acquires or ends the hold reads them without mu, because no other goroutine changes them then.
 	target       *keys.Set
 	queueEntries []queueEntry

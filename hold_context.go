@@ -49,9 +49,9 @@ func (x *holdContext) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// Err first checks the deadline of the hold, and loses the hold if the deadline has passed. The watchdog may not have run
-// yet, as after the machine was suspended. Without the check, a program that calls Err before it writes would continue
-// as a holder. Err also checks the holds above, because the loss of one of them ends x, too.
+// Err checks the deadline of the hold before it returns. If the deadline has passed, the hold is lost. For example after
+// the machine was suspended, the watchdog may not have run yet. Without the check, a program that calls Err before it
+// writes would write without the lock. Err also checks the holds above, because the loss of one of them ends x, too.
 func (x *holdContext) Err() error {
 	if x.above != nil {
 		_ = x.above.Err()

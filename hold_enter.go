@@ -131,8 +131,8 @@ func (c *call) lock(ctx context.Context) (locked bool, err error) {
 }
 
 // findDetached appends to holds those detached holds of the owner that c has to wait for, because a request under the
-// name of such a hold must not overtake its release. A Lock of a Mutex need not wait for the release of another Mutex: it
-// waits behind that in the local queue, and sends nothing before it has the turn.
+// name of such a hold must not overtake its release. A Lock of a Mutex does not wait here for a detached hold that a Mutex
+// acquired: it waits behind that hold in the local queue, and sends nothing before it has the turn.
 func (c *call) findDetached(holds []*hold) []*hold {
 	m, follows := c.mutex, (*kind)(nil)
 	if c.waits && m.kind.rename != nil {

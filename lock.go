@@ -86,20 +86,20 @@ func (m *Mutex) Name() string { return m.target.Name }
 // waiters. The first waiter sleeps until a message grants it the lock. On a quorum, which has no line,
 // the first waiters of all processes compete when the lock becomes free.
 //
-// If Lock fails, existing holds are unchanged. Anything that Redis granted meanwhile is released before
-// Lock returns, or in the background after 50 ms. It ends with its TTL at the latest.
+// If Lock fails, existing holds are unchanged. Anything that Redis granted meanwhile is released: Lock
+// waits for that for at most 50 ms. If Redis does not answer, the key ends with its TTL.
 //
 // Errors: the error of ctx with its cause; [ErrTimeout]; [ErrReentrant]; [ErrNotReplicated];
 // [ErrClosed]; [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] for an invalid handle; and
 // errors from Redis. [ErrLost] means that the owner has lost this lock and not yet unlocked it. If
-// Redis cannot be reached, a new Lock fails after three attempts, in at most 5 s with the default TTL.
+// Redis cannot be reached, a new Lock fails after three tries, in at most 5 s with the default TTL.
 // A Lock that is already waiting survives an outage of one TTL. An error that ends a wait names the
 // holder, or the last known holder, and reports for how long Redis has not answered.
 //
 // One round trip if the lock is free. None if a holder in this process hands it over. Two, and a
-// subscription, if another process holds it. A waiting process then sends one request per third of the
-// shortest of 5 s, twice [WithSafetyPoll], and the TTL. If the Redis user has no permission for the
-// keys of the line, each request takes one more round trip.
+// subscription, if another process holds it. A waiting process then sends one request in each interval:
+// a third of 5 s, of twice [WithSafetyPoll], or of the TTL, whichever is shortest. If the Redis user has
+// no permission for the keys of the line, each request takes one more round trip.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
 	return lockerr.Wrap("lock", m.target.Name, err)
@@ -124,9 +124,10 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // [ErrReleased]. The lock then goes to the next waiter of this process, or to the first entry in the
 // line on Redis, or it is free. [WithMinHold] can keep it unavailable for a while.
 //
-// Unlock blocks until Redis has answered, or for the time of [WithUnlockTimeout]. It does not depend on
-// the context of Lock. The next waiter of this process does not wait for that answer, unless it needs
-// something that only Redis can give: a token, replicas, or a lease of its own.
+// Unlock blocks until Redis has answered, or for the time of [WithUnlockTimeout], and does not depend on
+// the context of Lock. With [WithAsyncUnlock] it does not block, and returns fewer errors. For a
+// [Client.Mutex] on one Redis, the next waiter of this process does not wait for that answer, unless it
+// needs something that only Redis can give: a token, replicas, or a lease of its own.
 //
 // The hold count decreases even if Unlock returns an error. An error from Redis means that the key may
 // remain for up to one TTL, or that a waiter of this process already has the lock. A plain defer
@@ -141,8 +142,8 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // [ErrUnsupported] for an invalid handle; and errors from Redis.
 //
 // One round trip. None if the error is known without asking Redis. Two round trips if a local waiter
-// takes over while another command for the lock is in flight, and on a quorum if that waiter locks
-// WithFencing.
+// takes over while another command for the lock is in flight. Also two on a quorum, if the local waiter
+// that takes over locks WithFencing.
 func (m *Mutex) Unlock() error {
 	if m.err != nil {
 		return lockerr.Wrap("unlock", m.Name(), m.err)

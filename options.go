@@ -154,20 +154,22 @@ func WithUnlockTimeout(d time.Duration) Option {
 	})
 }
 
-// WithAsyncUnlock makes Unlock and RUnlock return without waiting for Redis. The hold has ended in this
-// process by then, and the release is sent in the background. Lock and Unlock of a free name then take one
-// round trip instead of two. Default: off.
+// WithAsyncUnlock makes the Unlock or RUnlock that ends a hold return without waiting for Redis. The hold
+// has ended in this process by then, and the release is sent in the background. So Lock and Unlock of a
+// free name together wait for one round trip instead of two. An Unlock that only decreases the hold count
+// waits as usual. Default: off.
 //
-// Lock of the same Mutex on one deployment does not wait for that release: if the owner, or another owner of
-// this process, locks again before the release is sent, it gets the lock at once, as a local hand-over. With
-// every other kind of lock, WithFencing, and WithReplicas, Lock waits for the answer first. TryLock of the same
-// owner always waits for it, for WithUnlockTimeout at most.
+// If a Lock of the same Mutex, by any owner of this process, comes before the release is sent, it gets the
+// lock at once, as a local hand-over. A later Lock waits for the answer to the release. The next Lock of
+// the same owner always waits for that answer on a quorum, with every other kind of lock, WithFencing,
+// WithReplicas, and WithoutRenewal. A TryLock of the same owner waits, too, for WithUnlockTimeout at most.
+// A TryLock of another owner in this process may return false until then.
 //
-// Unlock still returns ErrNotHeld, ErrLost and ErrClosed. If Redis does not confirm the release, the hook
-// Released receives the error, on another goroutine, and [Client.Close] returns the last such error. The key
-// may then remain for up to one TTL, as after an Unlock that returned the error. The same happens if the process
-// ends before the release is sent: call Client.Close, which waits for all releases. An Unlock waits as usual if
-// 1 000 releases of the client have not been answered yet.
+// Unlock still returns the errors that need no answer from Redis: ErrNotHeld, ErrClosed, and ErrLost if
+// this process has already noticed the loss. If the release fails, the hook Released receives the error, on
+// another goroutine, and [Client.Close] returns the last such error. The key may then remain for up to one
+// TTL. It may also remain if the process ends before the release is sent. So call Client.Close, which waits
+// for the releases. While 1 000 releases of the client are not answered, Unlock waits as usual.
 func WithAsyncUnlock() Option {
 	return option(func(s *settings) { s.asyncUnlock = true })
 }
@@ -293,9 +295,9 @@ func WithReplicas(n int, timeout time.Duration) Option {
 }
 
 // WithLocalHandoffs sets how often in a row a lock goes to the next waiter of the same process while
-// other processes wait. If no other process waits, a Mutex continues for longer. With 0 the lock never
-// goes directly to a waiter of the same process. Default: 16. It has no effect on a FairMutex or on the
-// readers of an RWMutex.
+// other processes wait. If no other process waits, a Mutex may go to more waiters of the same process in
+// a row. With 0 the lock never goes directly to a waiter of the same process. Default: 16. The option has
+// no effect on a FairMutex or on the readers of an RWMutex.
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {

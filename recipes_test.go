@@ -173,7 +173,7 @@ func shutdown(ctx context.Context, server *http.Server, locks *relock.Client, rd
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	err := server.Shutdown(limited)                     // 1. the handlers finish, and unlock
-	return errors.Join(err, locks.Close(), rdb.Close()) // 2. Close gives back what is still held
+	return errors.Join(err, locks.Close(), rdb.Close()) // 2. Close releases what is still held
 }
 
 func TestRecipes_ShutdownClosesEverything(t *testing.T) {

@@ -76,9 +76,9 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 // count.
 //
 // Lock blocks until no other owner reads or writes, until ctx ends, or for the time of
-// [WithWaitTimeout]. Writers of one process are served in the order in which they called Lock, with its
-// readers between them. The state after a failure is as for [Mutex.Lock]. After a writer has given up,
-// the readers that it blocked may read 50 ms later, unless another writer waits.
+// [WithWaitTimeout]. Writers of one process are served in the order in which they called Lock. Readers
+// of that process may come between them. The state after a failure is as for [Mutex.Lock]. If a writer
+// gives up and no other writer waits, the readers that it blocked may read 50 ms later.
 //
 // Errors: [ErrUpgrade] if the owner reads, and the errors of [Mutex.Lock]. [ErrLost] can also mean that
 // the owner has lost its read hold and not yet unlocked it. The round trips are those of Mutex.Lock;

@@ -100,9 +100,9 @@ const (
 	gatheringMax = 2 * time.Second
 )
 
-// awaitFirst waits for the turn in the queue where the attempt waits. A hand-over brings the turn on every key.
-// false, nil: the attempt does not wait, and another waiter has the turn. The turns on the other keys come
-// later, so that a waiting attempt delays others on one key only.
+// awaitFirst waits for the turn in the queue where the attempt waits. It leaves the turns on the other keys to
+// acquireTurns, so that a waiting attempt delays others on one key only. Only a hand-over brings the turn on every
+// key. false, nil: the attempt is a TryLock, and another waiter has the turn.
 func (t *plainTurn) awaitFirst() (bool, error) {
 	a := t.a
 	ticket := a.hold.queueEntries[a.at].ticket

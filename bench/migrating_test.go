@@ -26,7 +26,7 @@ func bothLocks(ctx context.Context, old *redsync.Mutex, m *relock.Mutex, work fu
 	if err := old.LockContext(ctx); err != nil {
 		return err
 	}
-	defer func() { // whatever happens to the new lock, the old one is given back
+	defer func() { // whatever happens to the new lock, the old one is released
 		_, unlockErr := old.UnlockContext(context.WithoutCancel(ctx))
 		err = errors.Join(err, unlockErr)
 	}()

@@ -62,8 +62,8 @@ func HSet(ctx context.Context, rdb redis.UniversalClient, token int64, key strin
 	return hset.run(ctx, "hset", rdb, token, []string{key}, values).Err()
 }
 
-// Script is a Lua script that runs only if its token is not stale. [NewScript] returns it. It is safe
-// for concurrent use.
+// Script is a Lua script that runs only if the token of [Script.Run] is not stale. [NewScript] returns
+// one. It is safe for concurrent use.
 type Script struct {
 	source, digest string
 	err            error // of a source that cannot be one
@@ -145,9 +145,9 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 	return cmd
 }
 
-// unwrap gives cmd the reply of the script, which comes in a list. The client itself fails with redis.Nil at times, as
-// when Sentinel does not know the master. Without the list that would look like a script that was run and
-// returned nothing.
+// unwrap gives cmd the reply of the script, which comes in a list. The client itself may fail with redis.Nil, for example
+// if Sentinel has no such master. Without the list, that would look like a script that was run and returned
+// nothing.
 func unwrap(cmd *redis.Cmd) {
 	list, _ := cmd.Val().([]any)
 	var reply any

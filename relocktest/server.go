@@ -46,7 +46,7 @@ type conn struct {
 	cut atomic.Bool
 }
 
-// SyscallConn returns a socket that has nothing to say, or the end of the connection.
+// SyscallConn returns a socket that is open and without data at each check, or io.EOF if the connection was cut.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if c.cut.Load() {
 		return nil, io.EOF

@@ -153,8 +153,8 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 }
 
 // LeavePlaceholder succeeds when most nodes have the placeholder, because fewer would not exclude other owners. It is
-// repeated in the background on nodes that fail. Unlike Release it is not lenient: if a silent node does not have the
-// placeholder, too few nodes may have it.
+// repeated in the background on nodes that fail. Unlike Release it is not lenient, which would count silent nodes in
+// favour: they may not have the placeholder.
 func (q *Quorum) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (protocol.Released, redisexec.Outcome) {
 	var b *ballot[protocol.Released] // mend reads its result
 	b = put(ctx, q, q.nodes, t, e, question[protocol.Released]{
@@ -190,7 +190,7 @@ func (q *Quorum) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions, 
 // nothing.
 //
 // If it fails, some nodes may have passed the lock on, and others not. Then neither name may be used again, unless all
-// nodes have refused. If a name is not undone here, the outcome is ambiguous or unconfirmed, and the caller undoes it.
+// nodes have refused. If the outcome is ambiguous or unconfirmed, the caller undoes each name that is not undone here.
 func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{

@@ -52,9 +52,9 @@ func (x *Executor) openLane(rdb *redis.Client) *lane {
 	return l
 }
 
-// openOwnLane returns a lane to node on connections of our own. A pipeline uses one. The pool has room for as many as
-// the application's all the same: after as many failed dials as it has room for, go-redis dials once a second until the
-// pool is closed, and a little longer.
+// openOwnLane returns a lane to node on connections of our own. Although a pipeline uses only one of them, the pool is as
+// large as the application's. In a small pool a few failed dials would be too many: after as many failed dials as the pool
+// has room for, go-redis dials once a second until the pool is closed, and a little longer.
 func (x *Executor) openOwnLane(node *redis.Client) *lane {
 	o, own := ownOptions(node.Options(), node.Options().PoolSize, x.readTimeout(node)), new(dialed)
 	o.Dialer = own.dialer(o.Dialer)

@@ -6,19 +6,19 @@
 //
 // The states of an undo in its queue:
 //
-//	due      Add puts it there, and starts a worker if there are few. A worker takes the oldest and sends it.
+//	due         Add puts it there, and starts a worker if there are few. A worker takes the oldest and sends it.
 //	unanswered  It was sent without effect. After a pause, which all such undos share, it is due again.
-//	gone     It is settled, its lease has ended, the client is closed, or it was dropped.
+//	gone        It is settled, its lease has ended, the client is closed, or it was dropped.
 //
 // An undo may overtake the command that it undoes: on another connection, or when a silent network delivers everything
 // at once. Then the name is back on Redis, without a hold, until its lease ends. So while a delayed copy may still
-// arrive, the name is released again after pauses that double. A copy that arrives some time after the first release
-// keeps the keys for about as long as that time, and not for a whole lease.
+// arrive, the name is released again after pauses that double. If a copy arrives a time t after the first release, its
+// keys remain for about t, and not for a whole lease.
 //
-// A newer undo of the same name replaces an older one, wherever that is, because a release that was sent before the last
-// command of the name may have come too early. The older undo stays in its list, or in flight, but pending has the
-// newer one. So take skips the older one, and its end settles nothing. Callers that waited for it wait for
-// the newer one.
+// A newer undo of the same name replaces an older one, whatever the state of the older one is, because a release that was
+// sent before the last command of the name may have come too early. The older undo stays in its list, or in flight, but
+// pending has the newer one. So take skips the older one, and an answer to the older one settles nothing. Callers that
+// waited for the older one wait for the newer one.
 //
 // Undos only tidy up. If one is dropped, no owner gets the lock too early: at worst its name stays on this one
 // Redis until its lease ends. So the number of undos is bounded by mostUndos. To make room, the queue drops one that has
