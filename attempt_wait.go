@@ -13,11 +13,11 @@ import (
 // come or a message has arrived; the end of its context; the end of the client.
 //
 // A message may be lost. So the waiter with the turn always sleeps for a bounded time, and the others of this process
-// rely on it. What a waiter does next never depends on what woke it: it checks its place in the queue, and asks Redis if
+// rely on it. What a waiter does next never depends on what woke it: it checks the state of its ticket, and asks Redis if
 // it has the turn.
 //
-// The alarm has room for one ring, and several rings count as one. The reason for a ring is
-// in the state that was changed before it. So nothing is missed, and nothing counts twice.
+// The alarm has room for one ring, and several rings count as one. Each ring comes after a change of the state
+// that the waiter checks. So nothing is missed, and nothing counts twice.
 
 // contend records that the lock is taken. The first time it starts to listen for messages.
 func (a *attempt) contend() {
@@ -193,8 +193,8 @@ func (a *attempt) heed() error {
 	return nil
 }
 
-// leave gives up the places in the queues. The next waiter in each tries at once, because it cannot rely on what this
-// one knew.
+// leave removes the tickets from the queues. The next waiter in each tries at once, because it cannot rely on what this
+// one has found.
 func (a *attempt) leave() {
 	for _, p := range a.hold.queueEntries {
 		p.ticket.Leave()

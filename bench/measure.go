@@ -144,7 +144,7 @@ func wakeOnce(holder, waiter *process, name string) (time.Duration, error) {
 		return 0, err
 	}
 	if got.At < given.At {
-		return 0, errors.New("two holders: the waiter got the lock before it was given back")
+		return 0, errors.New("two holders: the waiter got the lock before it was released")
 	}
 	_, err = waiter.call(order{Verb: unlockOne})
 	return time.Duration(got.At - given.At), err

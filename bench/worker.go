@@ -187,7 +187,7 @@ func check(c contender, s setup, name string) (err error) {
 	}
 	next := clients[1].mutex(name)
 	if err := next.Lock(ctx); err != nil {
-		return fmt.Errorf("%q was given back, and nobody gets it: %w", name, err)
+		return fmt.Errorf("%q was released, and nobody gets it: %w", name, err)
 	}
 	if err := next.Unlock(); err != nil {
 		return err

@@ -56,9 +56,9 @@ func under(ctx context.Context, m *relock.Mutex, work func(ctx context.Context) 
 	return err
 }
 
-// runs are those under way. gocron gives a task nothing that it has from Lock, but calls both on one
-// goroutine: by that a task finds its run. The context that both get is that of the job, and would
-// not tell apart two of its runs, as there are after a loss.
+// runs are the runs in progress. gocron does not pass the result of Lock to the task, but calls both on
+// one goroutine, by which the task finds its run. Both get the context of the job. It does not identify
+// a run: after a loss a job may have two.
 type runs struct {
 	mu  sync.Mutex
 	all map[string]*run // by the number of the goroutine

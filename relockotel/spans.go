@@ -103,8 +103,8 @@ type hold struct {
 // holdKey is the key of the Do in the context of a Lock.
 type holdKey struct{}
 
-// noteAcquired has the Do that e is of know what only a hook is told. What its fn locks with the same
-// context comes later, when that is not asked for any more.
+// noteAcquired stores e in its Do, because only a hook receives e. If fn of that Do locks with the same
+// context, that event comes later, when the Do has already read the first one.
 func noteAcquired(e relock.Event) {
 	if h, ok := e.Context.Value(holdKey{}).(*hold); ok {
 		h.acquired.Store(&e)

@@ -43,7 +43,7 @@ func main() {
 		publish = flag.String("publish", "", "with -scale: the `root` of the repository; keep what is measured, and write it into the pages")
 		same    = flag.Int("same", 0, "play each seed so many times, and say how much of it was the same")
 		crews   = flag.Int("children", runtime.NumCPU(), "how many plays are played at once")
-		verbose = flag.Bool("v", false, "tell the story of every seed")
+		verbose = flag.Bool("v", false, "print the story of every seed")
 		ischild = flag.Bool("child", false, "be a process that plays; for internal use")
 	)
 	bubble.Flags()

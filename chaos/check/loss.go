@@ -31,7 +31,7 @@ func (r *run) noticed(h *hold) {
 	}
 	due := r.due(h.process, slices.Max(h.until))
 	if end := h.ended(); due != 0 && (end == 0 || end > due) && !r.reportedElsewhere(h, due) {
-		r.breach("I3", h.lock, "%s could know that it was over by %s, but did not notice it by %s",
+		r.breach("I3", h.lock, "%s was over by its deadline, %s, but its end was not noticed by %s",
 			r.of(h), r.at(slices.Max(h.until)), r.at(due))
 	}
 }

@@ -51,7 +51,7 @@ func TestHint_ASentinelIsNamed(t *testing.T) {
 	requireHint(t, "redis://"+s.Addrs()[0], "use redis-sentinel://HOST/MASTER")
 	code, _, stderr := run(t, "redis-sentinel://"+s.Addrs()[0]+"/other", "state", "a")
 	require.Equal(t, 69, code)
-	require.Contains(t, stderr, "know no master of that name")
+	require.Contains(t, stderr, "have no master of that name")
 }
 
 func TestHint_ANodeOfAClusterIsNamed(t *testing.T) {

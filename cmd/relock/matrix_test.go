@@ -125,7 +125,7 @@ func (p place) befalls(t *testing.T, tr trouble) {
 		require.Equal(t, 143, holder.wait(t))
 	} else {
 		require.Equal(t, 124, holder.wait(t), "its lease is over")
-		require.Contains(t, holder.err.String(), "the command is told to end")
+		require.Contains(t, holder.err.String(), "ending the command: ")
 	}
 	require.Contains(t, tr.waits, waiter.wait(t), waiter.err)
 	require.Empty(t, waiter.out.String())

@@ -56,8 +56,8 @@ func (d *demo) close() error {
 	return errors.Join(append(errs, d.server.close())...)
 }
 
-// checkNothingLeft looks for every key of this run. A lock on a quorum is given back when
-// most nodes say so; the others may take a moment longer, limit at most.
+// checkNothingLeft looks for every key of this run. A lock on a quorum is released when
+// most nodes have confirmed it. The others may take a moment longer, limit at most.
 func (d *demo) checkNothingLeft(ctx context.Context, limit time.Duration) error {
 	for end := time.Now().Add(limit); ; {
 		n, err := d.server.left(ctx)

@@ -27,7 +27,7 @@ func (d *demo) loseLock(ctx context.Context) error {
 func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) error {
 	worker := d.workers[0]
 	lock := worker.mutex(forcedLock, relock.WithTTL(lossTTL))
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*lossTTL, errors.New("the holder was not told"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*lossTTL, errors.New("the holder was not notified"))
 	defer cancel()
 
 	var cause error

@@ -192,7 +192,7 @@ func TestDetects_AHolderThatDoesNotLoseItsLock(t *testing.T) {
 	d := newTestDemo(t)
 	err := d.lose(t.Context(), func(context.Context) error { return nil })
 	require.ErrorContains(t, err, "the holder's context did not end by the loss")
-	require.ErrorContains(t, err, "the holder was not told")
+	require.ErrorContains(t, err, "the holder was not notified")
 }
 
 func TestQuickstart_DeletedKeyStopsItsHolder(t *testing.T) {

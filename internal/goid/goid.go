@@ -1,7 +1,7 @@
 // Package goid returns the number of the running goroutine.
 //
-// Go has no official name for a goroutine, but its number stands in every stack trace, and
-// is not used twice in a process, but for callbacks from threads of C. The runtime's own copy
+// Go has no official name for a goroutine, but its number is in every stack trace, and
+// is not used twice in a process, except for callbacks from threads of C. The runtime's own copy
 // of it is read by github.com/petermattis/goid in about a nanosecond, at an offset that
 // depends on the Go version; parsing a stack trace takes microseconds but works everywhere.
 // So the fast way is compared with the slow one once, at start-up, and used only if

@@ -2,7 +2,7 @@ package queue
 
 import "sync"
 
-// Alarm wakes the owner of tickets. It has room for one ring: more of them, before it is heard, are one. Most
+// Alarm wakes the owner of tickets. It has room for one ring: until the owner receives it, more rings add nothing. Most
 // alarms never wake anyone, so it makes a channel only if it is waited for. The zero Alarm has not rung.
 type Alarm struct {
 	mu   sync.Mutex

@@ -381,7 +381,7 @@ func (b *Bell) Recheck() {
 	}
 }
 
-// Fail removes with err every waiting ticket for which which returns true. The owner of the turn learns the error from
+// Fail removes with err every waiting ticket for which which returns true. The owner of the turn gets the error from
 // its own request.
 func (q *Queue[V]) Fail(err error, which func(V) bool) {
 	q.mu.Lock()

@@ -287,8 +287,8 @@ func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer 
 	return a
 }
 
-// sendKnown sends a copy again, in full if need be, if the server has answered a: that it does not know the digest of s.
-// What it does not know it has not executed. So c.sent becomes the time of the second sending: on a slow link the lease
+// sendKnown sends a copy again, in full if need be, if the server has answered a: that it has no script with the digest
+// of s. So the server has executed nothing, and c.sent becomes the time of the second sending: on a slow link the lease
 // needs the time.
 func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answer {
 	if !unknownScript(a.err) {
@@ -397,9 +397,9 @@ func (x *Executor) OneNode() bool {
 	return one
 }
 
-// dialTime is how long go-redis tries to open a connection that is refused, with its pauses between five dials, and
-// some more. While that is under way the pipeline is being closed, and a Close of the application's client would wait
-// for it at a mutex, at which the clock of a bubble of testing/synctest stops.
+// dialTime is a little longer than go-redis tries to open a connection that is refused: five dials, with pauses between
+// them. Until the dials end, the pipeline is not closed, and a Close of the application's client would wait for it at a
+// mutex. While a goroutine waits for a mutex, the clock of a bubble of testing/synctest stops.
 const dialTime = time.Second
 
 // Close ends the engines and waits for the executor's goroutines, or for ctx: behind a

@@ -201,7 +201,7 @@ func bracketed(addr string) string {
 func nodeAt(ctx context.Context, cluster *redis.ClusterClient, addr string) *redis.Client {
 	var found atomic.Pointer[redis.Client]
 	_ = cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
-		// As the server words it, which go-redis may know by another address, and without brackets.
+		// addr is as the server writes it, without brackets. go-redis may use another address for that server.
 		if o := node.Options(); o.NodeAddress == addr || o.Addr == bracketed(addr) {
 			found.Store(node)
 		}

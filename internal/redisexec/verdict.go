@@ -103,12 +103,11 @@ func judge(err error) verdict {
 	}
 }
 
-// errNoServer reports that the client does not know where to send a command.
-var errNoServer = errors.New("unexpected nil reply: the Redis client may have found no server (does Sentinel know the master?)")
+// errNoServer reports that the client found no server for a command.
+var errNoServer = errors.New("unexpected nil reply: the Redis client may have found no server (does Sentinel monitor the master?)")
 
-// noNil returns err without redis.Nil in it. No script of ours returns nil, so it is a failure of the client: of
-// a Sentinel that does not know the master, or a Cluster of unknown endpoints. Callers would take redis.Nil for an
-// answer.
+// noNil returns err without redis.Nil in it. No script of ours returns nil, so it is a failure of the client: Sentinel
+// has no such master, or a Cluster has unknown endpoints. Callers would take redis.Nil for an answer.
 func noNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return fmt.Errorf("%w: %v", errNoServer, err) // not wrapped

@@ -165,7 +165,7 @@ func (c *Cluster) Master(ctx context.Context, key string) (*Server, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("redistest: no node of the cluster knows the master of %q", key)
+		return nil, fmt.Errorf("redistest: no node of the cluster reports the master of %q", key)
 	}
 	return best, nil
 }

@@ -116,7 +116,7 @@ func (s *Sentinel) startSentinels() error {
 // AwaitReady waits until all servers agree on their roles, for example after a Restart or Resume.
 func (s *Sentinel) AwaitReady(ctx context.Context) error {
 	replicas, others := len(s.Nodes)-1, sentinelCount-1
-	return eventually("the sentinels to know everybody", func() (bool, error) {
+	return eventually("the sentinels to find all servers", func() (bool, error) {
 		for _, sentinel := range s.Sentinels {
 			info, err := sentinel.sentinelMaster(ctx)
 			if err != nil || info["num-slaves"] != fmt.Sprint(replicas) ||
@@ -155,7 +155,7 @@ func (s *Sentinel) Master(ctx context.Context) (*Server, error) {
 			}
 		}
 	}
-	return nil, errors.New("redistest: no sentinel knows the master")
+	return nil, errors.New("redistest: no sentinel reports the master")
 }
 
 // Failover makes the sentinels promote a replica, even though the master is alive. It waits for that, and returns the new

@@ -326,11 +326,11 @@ func (f Fault) String() string {
 	case trap:
 		text := fmt.Sprintf("the connection of a command from %s breaks (%s)", strings.Replace(link, " and ", " to ", 1), lost)
 		if f.Silent {
-			text += ", and the process does not hear of that"
+			text += ", and the process is not notified"
 		}
 		return text
 	case dead:
-		return fmt.Sprintf("the connections between %s are dead, and the process does not hear of that", link)
+		return fmt.Sprintf("the connections between %s are dead, and the process is not notified", link)
 	case partition:
 		return fmt.Sprintf("%s do not reach each other, for %v", link, ms(f.For))
 	case messagesLost:

@@ -118,7 +118,7 @@ func lineOf(e history.Event) string {
 	case history.UnlockReturn:
 		what = fmt.Sprintf("%d: has unlocked %s: %s", e.Op, e.Lock, strings.TrimSpace(string(e.Outcome)+" "+e.Err))
 	case history.Held:
-		what = fmt.Sprintf("%d: is told that it holds %s", e.Op, e.Lock)
+		what = fmt.Sprintf("%d: finds that it holds %s", e.Op, e.Lock)
 	case history.Counted:
 		what = fmt.Sprintf("%d: holds %d levels of %s; Redis says %d", e.Op, e.Depth, e.Lock, e.Count)
 	case history.Renewed:

@@ -1,5 +1,5 @@
 // Loaded into a server before the C library, it moves the wall clock by as many
-// nanoseconds as the file CLOCK_SHIFT says, which is read anew at every look at the clock.
+// nanoseconds as the file CLOCK_SHIFT says, which is read again at every look at the clock.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

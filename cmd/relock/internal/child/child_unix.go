@@ -59,11 +59,11 @@ func (c *Child) start(argv, env []string) error {
 		return err
 	}
 	c.pid = cmd.Process.Pid
-	return cmd.Process.Release() // wait asks the kernel itself, to hear of stops
+	return cmd.Process.Release() // wait asks the kernel itself, because it has to notice stops, too
 }
 
-// lookAgain is how often a command that is stopped for the terminal is looked after: a shell tells nobody that it has
-// brought a job that runs to the foreground.
+// lookAgain is how often a command that is stopped for the terminal is checked, because a shell sends no signal when it
+// brings a running job to the foreground.
 const lookAgain = 100 * time.Millisecond
 
 // wait waits for the end of the command, and reaps all others. As process 1 of a container, or as a subreaper, this

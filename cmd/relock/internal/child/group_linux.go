@@ -8,7 +8,7 @@ import (
 )
 
 // lives reports whether any process of a group has not ended. Where /proc does not show this process' own numbers,
-// any that the kernel knows counts.
+// zombies count, too.
 func lives(group int) bool {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
 		return true

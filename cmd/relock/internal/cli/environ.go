@@ -34,8 +34,8 @@ func (r *runner) environ(env []string) []string {
 	return all
 }
 
-// heldAround says that the lock is held around this relock, by one whose command has started it; nil: it is not, or
-// that is not known. Redis tells: the same name on another Redis is another lock, and readers may share one.
+// heldAround returns an error if the lock is held around this relock, by one whose command has started it; nil: it is
+// not, or that is not known. It asks Redis: the same name on another Redis is another lock, and readers may share one.
 func (r *runner) heldAround(ctx context.Context) error {
 	around := strings.Fields(os.Getenv(holdersVar))
 	if len(around) == 0 {

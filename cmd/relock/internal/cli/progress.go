@@ -70,7 +70,7 @@ func holderOf(l *look.Lock) string {
 	return l.Holders[0].Owner
 }
 
-// situation says who has l, and where this process stands in line.
+// situation returns who has l, and the position of this process in line.
 func (r *runner) situation(l *look.Lock, had time.Duration) string {
 	text := "it is free"
 	if len(l.Holders) > 0 {

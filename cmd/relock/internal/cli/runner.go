@@ -240,7 +240,7 @@ func (r *runner) watch(command *child.Child) *ending {
 		step, next := plan.next(time.Now(), deadline, held, context.Cause(lost))
 		switch step {
 		case terminate:
-			r.log.Error("the command is told to end: "+message(plan.why), "name", r.name)
+			r.log.Error("ending the command: "+message(plan.why), "name", r.name)
 			command.Terminate()
 			continue
 		case kill:
@@ -292,7 +292,7 @@ func (r *runner) end(command *child.Child, e *ending) error {
 	return nil
 }
 
-// release gives the lock back, and reports whether it had been lost. If Redis does not hear of it, the
+// release unlocks, and reports whether the lock was lost before. If Redis does not receive the release, the
 // lock ends with its lease: that is no failure of the command.
 func (r *runner) release() (lost bool) {
 	err := r.lock.unlock()

@@ -81,15 +81,15 @@ func (a *app) showEvent(e event) error {
 	return err
 }
 
-// listen returns a channel that is notified of messages about a lock: there may be none, if this user may not
-// hear them.
+// listen returns a channel that is notified of messages about a lock. There are none if this user may not
+// subscribe.
 func listen(ctx context.Context, t *target.Target, names look.Names) (changed <-chan struct{}, stop func()) {
 	news := make(chan struct{}, 1)
 	var all []*redis.PubSub
 	receive := func(p *redis.PubSub) {
 		all = append(all, p)
 		go func() {
-			for range p.ChannelWithSubscriptions() { // what was announced before a subscription is there is not heard
+			for range p.ChannelWithSubscriptions() { // also at a subscription, because no message from before it arrives
 				select {
 				case news <- struct{}{}:
 				default:

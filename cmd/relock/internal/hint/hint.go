@@ -21,7 +21,7 @@ var hints = []struct{ words, hint string }{
 	{"ACL failure", permissionHint},
 	{"can't run this command", permissionHint},
 	{"DENIED", "the server is in protected mode: set a password, or bind it to a private address"},
-	{"sentinels specified in configuration are unreachable: redis: nil", "the Sentinels know no master of that name: see SENTINEL MASTERS"},
+	{"sentinels specified in configuration are unreachable: redis: nil", "the Sentinels have no master of that name: see SENTINEL MASTERS"},
 	{"unknown command `sentinel`", noSentinelHint}, // before Redis 7
 	{"unknown command 'sentinel'", noSentinelHint},
 	{"unknown command", sentinelHint},

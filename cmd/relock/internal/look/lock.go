@@ -1,8 +1,8 @@
 // Package look reads the locks of a Redis, of every kind, as an operator wants to see them. It
 // changes nothing.
 //
-//   - lock.go has what is known of one name, and quorum.go what the nodes of a quorum say together.
-//   - read.go reads one name, by look.lua; scan.go finds names; client.go says who a client is.
+//   - lock.go has the state of one name, and quorum.go the combined state from the nodes of a quorum.
+//   - read.go reads one name, by look.lua; scan.go finds names; client.go identifies clients.
 package look
 
 import (
@@ -26,10 +26,10 @@ type Lock struct {
 	Listeners int      `json:"listeners"`            // connections that listen for a release; -1: not known
 	Node      string   `json:"node,omitempty"`       // of a quorum
 	Error     string   `json:"error,omitempty"`      // why nothing is known of it there
-	Nodes     []Lock   `json:"nodes,omitempty"`      // what each node of a quorum says
+	Nodes     []Lock   `json:"nodes,omitempty"`      // the state on each node of a quorum
 	Disagree  []string `json:"disagree,omitempty"`   // what they do not agree on
 	Foreign   bool     `json:"not_a_lock,omitempty"` // the key is there, but is no lock
-	Type      string   `json:"type,omitempty"`       // of a key that is no lock, if this user may know it
+	Type      string   `json:"type,omitempty"`       // of a key that is no lock, if this user may read it
 }
 
 // Kind is a kind of lock.

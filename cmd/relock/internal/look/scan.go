@@ -28,7 +28,7 @@ var helperPrefixes = []struct{ prefix, kind string }{
 	{"redisson_lock_queue:", "list"},
 }
 
-// Minority says that too few nodes of a quorum answer to know who holds a lock. What they say is known all the same.
+// Minority reports that too few nodes of a quorum answer to determine who holds a lock. Their answers count all the same.
 type Minority struct {
 	Answers, Nodes, Needed int
 	Err                    error // of a node that does not answer

@@ -33,7 +33,7 @@ const defaultPort, defaultSentinelPort = "6379", "26379"
 // parts are the parts of a URL with one host or several.
 type parts struct {
 	kind   Kind
-	scheme string // redis or rediss, as go-redis knows it
+	scheme string // redis or rediss, as go-redis expects it
 	user   string // with the password, and as it stands there
 	hosts  []string
 	path   string

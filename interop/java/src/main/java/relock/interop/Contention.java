@@ -11,7 +11,7 @@ import org.redisson.api.RedissonClient;
  * Threads that lock again and again for a time. Under the lock each checks that it is alone,
  * and does what loses updates if it is not. The token of a fenced lock has to be higher than
  * that of the holder before. Of a read-write lock, which is written to in every fourth turn,
- * a reader checks that nobody writes. Told how long to hold, they do nothing but that.
+ * a reader checks that nobody writes. With a time to hold, they do nothing but hold.
  */
 final class Contention {
     /**

@@ -14,7 +14,7 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 
 /**
- * A process that uses Redisson's locks as it is told: a {@link Command} in JSON on each line
+ * A process that uses Redisson's locks by commands: a {@link Command} in JSON on each line
  * of its input, an {@link Answer} in JSON on each line of its output. It ends with its input.
  */
 public final class Peer {
