@@ -92,10 +92,14 @@ func (w *watches) start() {
 	}
 }
 
+// set sets the wall clock by d. While the clocks stand still nobody can: a machine whose wall clock is set back for as long as it
+// is suspended cannot notice that, and neither can the library.
 func (w *watches) set(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ahead += d
+	if !w.stopped {
+		w.ahead += d
+	}
 }
 
 // next are the clocks of the client that is about to be made. Only one play is played at a time.
