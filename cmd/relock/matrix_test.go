@@ -5,6 +5,7 @@ package main_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -114,6 +115,14 @@ func (p place) befalls(t *testing.T, tr trouble) {
 	holder.awaitOut(t, "ready")
 	waiter := start(t, p.url, "run", "-v", "--ttl", "1s", "held", "--", "echo", "ran")
 	redistest.Eventually(t, "it waits", func() bool { return strings.Contains(waiter.err.String(), "lock contended") })
+	// The connection of the renewals is open then, which matters if a new one needs a password.
+	last := time.Duration(0)
+	redistest.Eventually(t, "a renewal", func() bool {
+		left := p.rdb.PTTL(t.Context(), "held").Val()
+		renewed := last > 0 && left > last
+		last = left
+		return renewed
+	})
 	for _, s := range p.servers {
 		tr.strike(t, s)
 	}
