@@ -30,6 +30,41 @@ func newAsyncBench(t *testing.T, backend *redistest.Backend, k lockKind) (b *kin
 	return b, blocked
 }
 
+// locksAfter requires that a Lock of next, by the owner that has just unlocked, sends nothing before the release is answered.
+func (b *kindBench) locksAfter(blocked rules, next *relock.Mutex) {
+	b.t.Helper()
+	for _, rule := range blocked[:len(blocked)/2+1] {
+		rule.Wait(b.t)
+	}
+	asked := b.relays[0].Count(b.runs(protocol.AcquireScript))
+	again := b.me.Lock(b.t.Context(), next)
+	locktest.GoesOn(b.t, again)
+	require.Equal(b.t, asked, b.relays[0].Count(b.runs(protocol.AcquireScript)))
+	blocked.release()
+	require.NoError(b.t, locktest.OutcomeOf(b.t, again))
+	b.requireHeld(next, 1)
+	b.me.Unlocks(b.t, next)
+	b.free()
+}
+
+// triesAfter requires that a TryLock of next, by the owner that has just unlocked, waits for the release, and gets the lock.
+func (b *kindBench) triesAfter(blocked rules, next *relock.Mutex) {
+	b.t.Helper()
+	tried := b.me.Begin(func() error {
+		held, err := next.TryLock(b.t.Context())
+		if err == nil && !held {
+			err = errors.New("it is taken")
+		}
+		return err
+	})
+	locktest.GoesOn(b.t, tried)
+	blocked.release()
+	require.NoError(b.t, locktest.OutcomeOf(b.t, tried))
+	b.requireHeld(next, 1)
+	b.me.Unlocks(b.t, next)
+	b.free()
+}
+
 func TestAsyncUnlock_ReturnsBeforeTheRelease(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
@@ -60,18 +95,7 @@ func TestAsyncUnlock_NextLockOfTheOwnerSendsNothingBeforeTheReleaseIsAnswered(t 
 		m := b.mutex(relock.WithAsyncUnlock())
 		b.me.Locks(t, m)
 		b.me.Unlocks(t, m)
-		for _, rule := range blocked[:len(blocked)/2+1] {
-			rule.Wait(t)
-		}
-		asked := b.relays[0].Count(b.runs(protocol.AcquireScript))
-		again := b.me.Lock(t.Context(), m)
-		locktest.GoesOn(t, again)
-		require.Equal(t, asked, b.relays[0].Count(b.runs(protocol.AcquireScript)))
-		blocked.release()
-		require.NoError(t, locktest.OutcomeOf(t, again))
-		b.requireHeld(m, 1)
-		b.me.Unlocks(t, m)
-		b.free()
+		b.locksAfter(blocked, m)
 	})
 }
 
@@ -85,16 +109,7 @@ func TestAsyncUnlock_OtherKindsOfTheOwnerSendNothingBeforeTheReleaseIsAnswered(t
 				m, next := b.mutex(relock.WithAsyncUnlock()), kindNamed(c[1]).mutex(b.c, b.key)
 				b.me.Locks(t, m)
 				b.me.Unlocks(t, m)
-				blocked[0].Wait(t)
-				asked := b.relays[0].Count(b.runs(protocol.AcquireScript))
-				again := b.me.Lock(t.Context(), next)
-				locktest.GoesOn(t, again)
-				require.Equal(t, asked, b.relays[0].Count(b.runs(protocol.AcquireScript)))
-				blocked.release()
-				require.NoError(t, locktest.OutcomeOf(t, again))
-				b.requireHeld(next, 1)
-				b.me.Unlocks(t, next)
-				b.free()
+				b.locksAfter(blocked, next)
 			})
 		})
 	}
@@ -108,18 +123,7 @@ func TestAsyncUnlock_TryRLockAfterAWriteWaitsForTheRelease(t *testing.T) {
 		b.me.Locks(t, m)
 		b.me.Unlocks(t, m)
 		blocked[0].Wait(t)
-		tried := b.me.Begin(func() error {
-			held, err := read.TryLock(t.Context())
-			if err == nil && !held {
-				err = errors.New("it is taken")
-			}
-			return err
-		})
-		locktest.GoesOn(t, tried)
-		blocked.release()
-		require.NoError(t, locktest.OutcomeOf(t, tried))
-		b.me.Unlocks(t, read)
-		b.free()
+		b.triesAfter(blocked, read)
 	})
 }
 
@@ -150,19 +154,7 @@ func TestAsyncUnlock_TryLockOfTheOwnerWaitsForTheRelease(t *testing.T) {
 		m := b.mutex(relock.WithAsyncUnlock())
 		b.me.Locks(t, m)
 		b.me.Unlocks(t, m)
-		tried := b.me.Begin(func() error {
-			held, err := m.TryLock(t.Context())
-			if err == nil && !held {
-				err = errors.New("it was not tried")
-			}
-			return err
-		})
-		locktest.GoesOn(t, tried)
-		blocked.release()
-		require.NoError(t, locktest.OutcomeOf(t, tried))
-		b.requireHeld(m, 1)
-		b.me.Unlocks(t, m)
-		b.free()
+		b.triesAfter(blocked, m)
 	})
 }
 

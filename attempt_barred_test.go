@@ -7,15 +7,15 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// reply is an error reply.
-type reply string
+// refusal is an error reply.
+type refusal string
 
-func (e reply) Error() string { return string(e) }
-func (reply) RedisError()     {}
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
 
 // While a password is changed, or a new master has not loaded its users, a holder goes on, and so does a waiter.
 func TestAttempt_RidesOutThatRedisDoesNotLetItIn(t *testing.T) {
-	for _, reply := range []reply{"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair", "NOPERM no permissions"} {
+	for _, reply := range []refusal{"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair", "NOPERM no permissions"} {
 		refused := redisexec.Outcome{Err: reply, Permanent: true}
 		t.Run(string(reply[:6]), func(t *testing.T) {
 			begin(t, func(b *trial) {

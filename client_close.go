@@ -125,7 +125,7 @@ func (s *session) closeHolds(ctx context.Context) error {
 	}
 	s.closers.Wait(ctx)
 	s.releases.Wait(asking)
-	return lockerr.Join(failures.all(), s.failed.err(s.detached.Load()))
+	return lockerr.Join(failures.all(), s.failed.err(s.releases.Len()))
 }
 
 // failedReleases are the releases of detached holds that failed. No Unlock returned these errors.
@@ -147,7 +147,7 @@ func (s *session) noteRelease(err error) {
 }
 
 // err returns the error of Close for releases that failed, and for those that are still pending.
-func (f *failedReleases) err(pending int64) error {
+func (f *failedReleases) err(pending int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
