@@ -116,8 +116,8 @@ func TestPlace_IsSettledByAGrantOnce(t *testing.T) {
 	require.Equal(t, int64(42), b.EntryStatus(p.Entry).Token)
 }
 
-// answer reports whether a message about a grant has arrived for an entry without an answer.
-func (b *trial) answer() bool {
+// notified reports whether a message about a grant has arrived for an entry without an answer.
+func (b *trial) notified() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(b.entries)), func(e *Entry) bool { return e.notified })
 }
 
@@ -126,11 +126,11 @@ func TestPlace_EarlyMessageIsKeptUntilTheAnswer(t *testing.T) {
 	p := b.enters(1, terms())
 	b.message("1 42")
 	b.stands(p, asking, 0)
-	require.True(t, b.answer())
+	require.True(t, b.notified())
 	b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now})
 	b.stands(p, protocol.EntryGranted, 1)
 	require.Equal(t, int64(42), b.EntryStatus(p.Entry).Token)
-	require.False(t, b.answer())
+	require.False(t, b.notified())
 }
 
 // Each is a reason to ask, and no more.
