@@ -127,7 +127,8 @@ func TestAsyncUnlock_TryRLockAfterAWriteWaitsForTheRelease(t *testing.T) {
 	})
 }
 
-// The holder before the fenced Lock is another owner, whose name Redis may not have yet: it has that of the detached hold.
+// The holder before the fenced Lock is another owner, whose name Redis may not have yet. Redis has the name of the
+// detached hold.
 func TestAsyncUnlock_FencedLockFollowsAnotherOwner(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

@@ -89,9 +89,9 @@ func TestWaitError_NamesTheKeyInTheWay(t *testing.T) {
 		a, b *sighting // of the keys; the second is seen later
 		want string
 	}{
-		"the one that was told of last": {&sighting{holder: "x:1", lease: time.Minute}, &sighting{holder: "y:1", lease: time.Minute}, `"b" still held by y:1, lease ends in 59s`},
-		"the only one":                  {&sighting{holder: "x:1", lease: time.Minute}, nil, `"a" still held by x:1, lease ends in 58s`},
-		"the one of this client":        {&sighting{holder: "x:1", hold: here}, &sighting{holder: "y:1", lease: time.Minute}, `"a" still held by x:1 of this client, lease ends in 1s`},
+		"the one that was reported last": {&sighting{holder: "x:1", lease: time.Minute}, &sighting{holder: "y:1", lease: time.Minute}, `"b" still held by y:1, lease ends in 59s`},
+		"the only one":                   {&sighting{holder: "x:1", lease: time.Minute}, nil, `"a" still held by x:1, lease ends in 58s`},
+		"the one of this client":         {&sighting{holder: "x:1", hold: here}, &sighting{holder: "y:1", lease: time.Minute}, `"a" still held by x:1 of this client, lease ends in 1s`},
 		"not one of it that is held no more": {&sighting{holder: "x:1", hold: gone}, &sighting{holder: "y:1", lease: time.Minute},
 			`"b" still held by y:1, lease ends in 59s`},
 	} {

@@ -31,8 +31,8 @@ func until(end time.Duration) leftAt {
 
 func always(ttl time.Duration) leftAt { return func(time.Duration) time.Duration { return ttl } }
 
-// asks has the waiter ask, woken by a message, as soon as it may. Redis answers after a round trip,
-// half of which passes before it looks.
+// asks has the waiter ask, woken by a message, as soon as it may. Redis answers after a round trip.
+// Half of that passes before it looks.
 func (v *spuriousTrial) asks(holder string, left leftAt) (waited time.Duration) {
 	const way = 100 * time.Microsecond
 	waited = max(0, v.now.Until(v.wakes.wake()))

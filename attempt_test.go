@@ -49,8 +49,8 @@ func TestAttempt_WaiterAsksAgainWhenWoken(t *testing.T) {
 		h.queueEntries[0].queue.Wake()
 		b.taken(h, time.Minute)
 		b.sleeps()
-		require.Equal(t, 1, h.contended, "its record is told of the first wait")
-		time.Sleep(time.Second) // wake-ups that were in vain may have the next request wait a little
+		require.Equal(t, 1, h.contended, "its record contains the first wait")
+		time.Sleep(time.Second) // spurious wake-ups may delay the next request a little
 		h.queueEntries[0].queue.Wake()
 		time.Sleep(100 * time.Millisecond)
 		b.granted(h)
@@ -316,10 +316,10 @@ func TestAttempt_SafetyPollThatFindsNewsDoubtsTheSubscription(t *testing.T) {
 		found            protocol.Grant
 		missed, suspects int
 	}{
-		"a release that no message told":  {false, released, 1, 0},
+		"a release without a message":     {false, released, 1, 0},
 		"another holder":                  {false, another, 0, 1},
 		"the same holder":                 {false, same, 0, 0},
-		"a release that a message told":   {true, released, 0, 0},
+		"a release after a message":       {true, released, 0, 0},
 		"another holder, after a message": {true, another, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

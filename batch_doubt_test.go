@@ -45,7 +45,7 @@ func TestRename_IsSentAgainUntilAnswered(t *testing.T) {
 		b.waits(ofSecond)
 		b.isSent(second, third)
 		require.False(t, b.isRetired(third), "no copy was in doubt")
-		require.Equal(t, []error{errMissed, errMissed, errMissed, errMissed, errMissed}, b.missed, "the holder's hook hears of it")
+		require.Equal(t, []error{errMissed, errMissed, errMissed, errMissed, errMissed}, b.missed, "the holder's hook is notified")
 	})
 }
 
@@ -173,7 +173,7 @@ func TestBatch_EndIsReportedToAllWaiters(t *testing.T) {
 				b.inTime()
 				require.Same(t, r, b.underWay(), "no other is sent")
 				require.Empty(t, b.missed)
-				require.False(t, isLost(third), "who ends it knows")
+				require.False(t, isLost(third), "the loss is not reported to the one who ends it")
 				b.end(errors.New("again"))
 				b.waits(ofFirst)
 			})

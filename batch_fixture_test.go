@@ -148,7 +148,7 @@ func (b *batchTrial) answers(a renamed) {
 	synctest.Wait()
 }
 
-// ours answers that the lock is known by the new name now, and returns when that was asked.
+// ours answers that the lock has the new name now, and returns when that was asked.
 func (b *batchTrial) ours() (sent clock.Instant) {
 	b.t.Helper()
 	sent = b.session.now()
@@ -191,7 +191,7 @@ func (b *batchTrial) waits(answer <-chan error) {
 	require.Empty(b.t, answer, "it was answered")
 }
 
-// isKnown says that Redis may know the lock by the names of these: two while a rename from one to the
+// isKnown says that Redis may have the names of these for the lock: two while a rename from one to the
 // other is under way.
 func (b *batchTrial) isKnown(as ...*hold) {
 	b.t.Helper()
@@ -219,7 +219,7 @@ func proven(h *hold) clock.Instant {
 	return sentAt(h.lease.Deadline(), h.settings.TTL)
 }
 
-// lateRenamer answers that the lock is known by the new name when came is closed, whatever has ended before.
+// lateRenamer answers that the lock has the new name when came is closed, whatever has ended before.
 func lateRenamer(came <-chan struct{}) renamer {
 	return func(context.Context, redisexec.CallOptions, *keys.Set, string, string, time.Duration) (bool, int, redisexec.Outcome) {
 		<-came

@@ -14,8 +14,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// The key is deleted while one owner holds and another follows. The first hears of the loss, and locks again at once,
-// by another kind of lock of the same name. What undoes the lost holds comes after that.
+// The key is deleted while one owner holds and another follows. The first is notified of the loss, and locks
+// again at once, by another kind of lock of the same name. What undoes the lost holds comes after that.
 func TestBatch_OwnerLocksByANewNameAfterALoss(t *testing.T) {
 	type ways struct {
 		lock   func(context.Context) error

@@ -35,7 +35,7 @@ func TestRename_HookDelaysNoUnlock(t *testing.T) {
 	})
 }
 
-// The owner whose name Redis still has for the lock may come back, because its Unlock was told of the refusal. A late
+// The owner whose name Redis still has for the lock may come back, because its Unlock received the refusal. A late
 // copy of the next rename, from that name, must not find it in use again.
 func TestRename_DelayedCopyAfterARefusedOneChangesNothing(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestRelease_UnsentOneIsNoLoss(t *testing.T) {
 	})
 }
 
-// The lock is kept for the hold that asks for it, though Redis never knew it by its name.
+// The min-hold placeholder is the one of the hold that asks for it, though Redis never had that hold's name.
 func TestBatch_MinHoldIsKeptUnderTheNameOfTheLastHold(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		kept := b.mutex(relock.WithMinHold(time.Minute))

@@ -129,7 +129,7 @@ func TestBatch_OneRenameCoversAllEndedHolds(t *testing.T) {
 			require.NoError(t, locktest.OutcomeOf(t, d))
 		}
 		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.RenameScript)))
-		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.ReleaseScript)), "the last one tells for all others")
+		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.ReleaseScript)), "the last one reports for all others")
 		require.Equal(t, 2, relay.Count(redistest.Scripts))
 	})
 }
@@ -291,7 +291,7 @@ func TestBatch_RefusedRenameIsAnErrorOfUnlockAndTheNextCommandCoversIt(t *testin
 			hold := b.me.holdOf(b.ctx, b.m)
 			b.requireField(b.other, 1)
 
-			// The first owner is back before Redis has heard of another: not by the name that Redis knows.
+			// The first owner is back before Redis has received another's name: not by the name that Redis has.
 			b.waiting = b.other.start(func() error { return b.m.Lock(b.ctx) })
 			b.awaitContended()
 			free := heldOf(b).Occupy() // something is under way
@@ -394,7 +394,7 @@ func TestBatch_ForceFindsTheCurrentHoldThoughItIsRenamedMeanwhile(t *testing.T) 
 		})
 		b.awaitStop(looked)
 		b.stopped.Release()
-		require.NoError(t, faultError(t, b.unlocked), "Redis knows the name of the hold")
+		require.NoError(t, faultError(t, b.unlocked), "Redis has the name of the hold")
 		goOn()
 		require.NoError(t, faultError(t, forced))
 		require.ErrorIs(t, context.Cause(hold), relock.ErrLost)
@@ -523,7 +523,7 @@ func TestBatch_ExcludesUnderLostRepliesAndImpatientWaiters(t *testing.T) {
 							overlaps.Add(1)
 						}
 						if holds.Add(1)%4 == 0 {
-							time.Sleep(time.Millisecond) // Redis is told of the others meanwhile
+							time.Sleep(time.Millisecond) // Redis is notified of the others meanwhile
 						}
 						within.Add(-1)
 						_ = m.Unlock()

@@ -7,10 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who hears of the doubt may lock again at once, and what undoes the batch must not meet that hold.
+// A caller that gets the error of an unknown outcome may lock again at once. What undoes the batch must not
+// meet that hold.
 func TestBatch_NamesAreRetiredBeforeAnUnknownOutcomeIsReported(t *testing.T) {
 	for name, ends := range map[string]func(b *batchTrial){
-		"Redis knows neither name":     func(b *batchTrial) { b.renames[0].answer <- renamed{} },
+		"Redis has neither name":       func(b *batchTrial) { b.renames[0].answer <- renamed{} },
 		"the release was not answered": func(b *batchTrial) { b.end(errMissed) },
 		"the client has no more time":  func(b *batchTrial) { b.session.endBackground(errMissed) },
 	} {

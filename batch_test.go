@@ -50,7 +50,7 @@ func TestRename_NamesTheNextHold(t *testing.T) {
 	})
 }
 
-// Those in between never were on Redis, and all hear the answer to a command that was sent after they
+// Those in between never were on Redis, and all receive the answer to a command that was sent after they
 // had ended.
 func TestRename_CoversAllHoldsThatEndedBeforeIt(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
@@ -103,7 +103,7 @@ func TestRename_WaitsWhileAnotherCommandIsInFlight(t *testing.T) {
 		defer stop()
 		require.False(t, b.slot.take(taken), "the rename has it")
 		b.ours()
-		require.True(t, b.slot.take(b.t.Context()), "it was given back")
+		require.True(t, b.slot.take(b.t.Context()), "it was released")
 	})
 }
 
@@ -166,7 +166,7 @@ func TestRename_CoversAHoldThatFollowsTheLast(t *testing.T) {
 
 func TestRename_IsRequestedByTheHolderIfRedisLacksItsName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		require.Nil(t, b.confirmName(b.first), "Redis knows it")
+		require.Nil(t, b.confirmName(b.first), "Redis has it")
 		second, third := b.next("second"), b.next("third")
 		b.follows(second)
 		b.isSent(b.first, second)
@@ -259,7 +259,7 @@ func TestRename_SeveralCopiesFitIntoTheLease(t *testing.T) {
 	}
 }
 
-// The table of what Redis may have known the lock as, in a batch whose first hold was followed by a
+// The table of the names that Redis may have had for the lock, in a batch whose first hold was followed by a
 // second, whose rename is in flight, and by a third.
 func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
@@ -276,7 +276,7 @@ func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 			asked        clock.Instant
 			mayBeOnRedis bool
 		}{
-			"by which Redis knows it":                  {b.first.name.Field, before, true},
+			"that Redis has for it":                    {b.first.name.Field, before, true},
 			"that a rename makes of it":                {second.name.Field, before, true},
 			"of a hold of it, since it began":          {third.name.Field, b.session.now(), true},
 			"of such a hold, asked before it began":    {third.name.Field, before, false},

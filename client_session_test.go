@@ -38,7 +38,7 @@ func alone(t *testing.T) (*session, *countedHub) {
 	return s, h
 }
 
-// releasing is a protocol of which the test says what a release comes to. Nothing else is to be called.
+// releasing is a protocol whose release has the result that the test gives. Nothing else is to be called.
 type releasing struct {
 	protocol.Protocol
 	release func(ctx context.Context) error
@@ -77,7 +77,7 @@ func TestClose_EndsEachHoldOnceAndReturnsTheSameEachTime(t *testing.T) {
 	refusal := errors.New("NOPERM")
 	wanted(t, s, kind{}, func(context.Context) error {
 		ends++
-		require.True(t, s.closed(), "those that wait are told before a hold is given back")
+		require.True(t, s.closed(), "waiters are notified before a hold is released")
 		return refusal
 	}, "a", "one", "two").holds("uuid:a")
 	wanted(t, s, kind{}, answered, "b", "three").holds("uuid:b")

@@ -230,7 +230,7 @@ func TestClocks_LostHoldIsNeverHeldAgain(t *testing.T) {
 	})
 }
 
-// A context derived from those of several holds ends with any of them, and asks for all.
+// A context derived from the contexts of several holds ends with any of them, and asks for all.
 func TestClocks_ContextOfSeveralHoldsChecksThemForAll(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, clocks := relock.LocksWithClock(t, b.Client(t))

@@ -115,7 +115,7 @@ func TestClose_ErrorHasAHoldWhoseHookGoesOn(t *testing.T) {
 	})
 }
 
-// What a Lock that has failed may have left is tried to be undone, which is in vain.
+// After a Lock that has failed, the client tries to undo what it may have left, without success.
 func TestClose_DoesNotWaitForARefusingRedisIfNothingIsHeld(t *testing.T) {
 	t.Parallel()
 	inBubbleRefusing(t, func(t *testing.T, r *refusing) {

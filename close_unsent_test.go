@@ -45,7 +45,7 @@ var unsent = []struct {
 			return nil, errors.New("no tunnel")
 		}})
 	}, true},
-	{"a Sentinel that does not know the master", func(_ *testing.T, server string, _ *redistest.Backend) redis.UniversalClient {
+	{"a Sentinel without the master", func(_ *testing.T, server string, _ *redistest.Backend) redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: server, DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return nil, redis.Nil
 		}})

@@ -235,7 +235,7 @@ func TestContext_EndsWithTheClient(t *testing.T) {
 	})
 }
 
-// The end of a hold is known here before Redis hears of it, or another process might work
+// The end of a hold is recorded here before Redis is notified, or another process might work
 // under the lock while ours still does.
 func TestContext_EndsBeforeRedisIsNotifiedOfTheRelease(t *testing.T) {
 	ends := map[string]struct {

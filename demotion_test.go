@@ -42,7 +42,7 @@ func TestDemotion_MasterThatBecameAReplicaIsLeft(t *testing.T) {
 	locktest.RequireFree(t, s.Next.Client(t), m.Name())
 }
 
-// It knows nothing of what its successor has granted. That is not to be taken for a loss.
+// A former master has nothing of what its successor has granted. That is not to be taken for a loss.
 func TestDemotion_IsolatedFormerMasterTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	for _, k := range lockKinds {
@@ -68,8 +68,8 @@ func TestDemotion_IsolatedFormerMasterTakesNothingAway(t *testing.T) {
 }
 
 // After a failover that the old master survives, the connection for messages is as good as
-// ever, but leads to where nobody publishes any more, until Sentinel has told the old master
-// about the new one. Polls that find the lock free are what tells.
+// ever, but leads to where nobody publishes any more, until Sentinel has notified the old master
+// of the new one. Polls that find the lock free detect that.
 func TestDemotion_WaiterLeavesALivingFormerMaster(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.NewSentinel(t)
@@ -78,7 +78,7 @@ func TestDemotion_WaiterLeavesALivingFormerMaster(t *testing.T) {
 	holds, waits, sleeps := locktest.NewActor(t), locktest.NewActor(t), locktest.NewActor(t)
 	old, err := sentinel.Master(t.Context())
 	require.NoError(t, err)
-	for _, order := range []string{"-replicaof", "-slaveof"} { // it never gets to know
+	for _, order := range []string{"-replicaof", "-slaveof"} { // it is never notified
 		require.NoError(t, old.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", order).Err())
 	}
 
@@ -113,7 +113,7 @@ func TestDemotion_WaiterLeavesALivingFormerMaster(t *testing.T) {
 	})
 	relock.AwaitListening(t, waiter, before)
 	holds.Unlocks(t, holder.Mutex(before))
-	require.NoError(t, locktest.OutcomeOf(t, held), "told by a message")
+	require.NoError(t, locktest.OutcomeOf(t, held), "notified by a message")
 	sleeps.Unlocks(t, waiter.Mutex(before))
 	require.Contains(t, old.Client(t).Info(t.Context(), "replication").Val(), "role:master")
 }

@@ -62,7 +62,7 @@ func testFollowing(t *testing.T, p *redistest.Patient) {
 	locktest.RequireFree(t, p.Admin, other.Name())
 }
 
-// testMisrouted locks at a node of a Cluster by a client that knows this node only.
+// testMisrouted locks at a node of a Cluster by a client of this node only.
 func testMisrouted(t *testing.T, c redistest.Misrouting, p *redistest.Patient) {
 	t.Helper()
 	rdb, names := c.Ask(p)
@@ -81,6 +81,6 @@ func testMisrouted(t *testing.T, c redistest.Misrouting, p *redistest.Patient) {
 	if !c.Means.Permanent {
 		held, err := relock.LocksOn(t, p.Rdb).MultiMutex(names).TryLock(context.Background())
 		require.NoError(t, err)
-		require.True(t, held, "a client that knows the Cluster gets it")
+		require.True(t, held, "a client of the Cluster gets it")
 	}
 }

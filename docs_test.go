@@ -24,7 +24,7 @@ import (
 // What holds for README and the pages in docs/: their code runs, their links lead somewhere, and each option, error,
 // hook and verb is defined in one place.
 
-// pages are README and those of docs.
+// pages are README and the pages of docs.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("docs/*.md")

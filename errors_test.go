@@ -91,7 +91,7 @@ func TestErrors_NamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
 	require.NoError(t, clientOn(t, offline(t)).MultiMutex([]string{"a", "b"}).err, "a single server has no slots")
 }
 
-// The keys beside it would be those of the name without the braces.
+// The keys beside it would be the keys of the name without the braces.
 func TestErrors_NameThatIsOnlyAHashTagIsRefusedByKindsWithMoreKeys(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for _, m := range []*Mutex{&locks.RWMutex("{orders}").write, &locks.RWMutex("{orders}").read} {
@@ -270,7 +270,7 @@ func TestHold_IsLostIfItsKeyTurnsIntoSomethingElse(t *testing.T) {
 	})
 }
 
-// Not even a field without a name, when it is given up what nobody knows if it was granted.
+// Not even a field without a name, when a grant of unknown outcome is undone.
 func TestLock_ForeignHashKeepsAllFields(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)

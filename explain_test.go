@@ -36,11 +36,11 @@ func silentWait(t *testing.T, away func(relay *redistest.Relay)) (m *relock.Mute
 	return m, waiting, giveUp
 }
 
-// awaitReported waits until the client of m was told that it is held by holder, or, if that is empty, by
+// awaitReported waits until a reply reported to the client of m that it is held by holder, or, if that is empty, by
 // anybody.
 func awaitReported(t *testing.T, m *relock.Mutex, holder string) {
 	t.Helper()
-	redistest.Eventually(t, "told who holds it", func() bool {
+	redistest.Eventually(t, "a reply that names the holder", func() bool {
 		seen, _ := m.Learned()
 		return seen != "" && (holder == "" || seen == holder)
 	})
@@ -210,7 +210,7 @@ func TestWaitError_NamesThePreviousHolderDuringARelease(t *testing.T) {
 		err := faultError(t, waiting)
 		require.ErrorIs(t, err, context.Canceled)
 		who := "held by " + holder + " of this client"
-		if kind.name == "fair" && !strings.Contains(err.Error(), who) { // its poll was answered meanwhile: Redis has not heard yet
+		if kind.name == "fair" && !strings.Contains(err.Error(), who) { // its poll was answered meanwhile: Redis has not received the hand-over yet
 			who = "still held by " + holder
 		}
 		require.ErrorContains(t, err, who)

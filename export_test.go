@@ -54,8 +54,8 @@ func (c *Client) Undoing(node int) []undo.Name { return c.session.undos[node].Pe
 // Tickets is the last one that c has taken for an entry in a line.
 func (c *Client) Tickets() uint64 { return c.session.tickets.Load() }
 
-// TellFirst has c tell Redis of each hand-over of a Mutex before the next waiter enters, as it does where that wants a
-// token.
+// TellFirst has c report each hand-over of a Mutex to Redis before the next waiter enters, as it does where that
+// wants a token.
 func (c *Client) TellFirst() { c.plain.rename = nil }
 
 func (m *Mutex) Keys() *keys.Set             { return m.target }
@@ -75,8 +75,8 @@ type Outage struct {
 	Failure       error
 }
 
-// Learned is what the client of m has learned of its first key: who was last told to hold it, and since when Redis does
-// not answer.
+// Learned is what the client of m has learned of its first key: who was last reported to hold it, and since when Redis
+// does not answer.
 func (m *Mutex) Learned() (holder string, out Outage) {
 	g := m.gate()
 	if g == nil {
@@ -225,8 +225,8 @@ func AwaitWaiters(t *testing.T, c sessioned, key string, n int) {
 	redistest.Eventually(t, fmt.Sprintf("%d waiters", n), func() bool { return WaitersOn(c, key) == n })
 }
 
-// AwaitEntries waits until c has been told of n places in the line of key. Redis has them before: a waiter that
-// gives up in between does not know if it has one.
+// AwaitEntries waits until replies have reported to c its n entries in the line of key. Redis has them before: a
+// waiter that gives up in between may have one, or not.
 func AwaitEntries(t *testing.T, c sessioned, key string, n int) {
 	t.Helper()
 	redistest.Eventually(t, fmt.Sprintf("%d places", n), func() bool {
@@ -243,7 +243,7 @@ func AwaitListening(t *testing.T, c sessioned, key string) {
 	redistest.Eventually(t, "listening", func() bool { return Listening(c, key) })
 }
 
-// LineUp has n actors lock m of c one after another, tell turns when they hold it, and unlock it.
+// LineUp has n actors lock m of c one after another, report to turns when they hold it, and unlock it.
 func LineUp(t *testing.T, c sessioned, m *Mutex, n int, turns chan<- int) []<-chan error {
 	t.Helper()
 	before := WaitersOn(c, m.Name())

@@ -17,14 +17,14 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// placeLease is that of a place in the queue in fault tests. The lease of the lock itself is
+// placeLease is the lease of a queue entry in fault tests. The lease of the lock itself is
 // the usual one, which lasts on a busy machine.
 const placeLease = 1200 * time.Millisecond
 
 // shortPlaces makes it so.
 var shortPlaces = relock.WithSafetyPoll(placeLease / 2)
 
-// longPlaces are for tests in which no poll is to find out what a message has to tell.
+// longPlaces are for tests in which no poll is to find out what a message has to report.
 var longPlaces = relock.WithSafetyPoll(defaultSafetyPoll)
 
 // fairWait is a fair lock that a rival holds, and a client that waits for it.
@@ -57,7 +57,7 @@ func eachFairWait(t *testing.T, fn func(w *fairWait), opts ...relock.ClientOptio
 	})
 }
 
-// queue has c wait, and returns when it has a place, and would hear of a grant.
+// queue has c wait, and returns when it has a queue entry, and is subscribed to grants.
 func (w *fairWait) queue() {
 	w.t.Helper()
 	w.waiting = w.me.Lock(context.WithoutCancel(w.t.Context()), w.m)
@@ -78,7 +78,7 @@ func (w *fairWait) awaitListening() {
 	locktest.AwaitStillness(w.t, w.relay)
 }
 
-// served requires that c gets the lock, alone, and gives it back.
+// served requires that c gets the lock, alone, and releases it.
 func (w *fairWait) served() {
 	w.t.Helper()
 	require.NoError(w.t, locktest.OutcomeOf(w.t, w.waiting))
@@ -88,7 +88,7 @@ func (w *fairWait) served() {
 	locktest.RequireFairFree(w.t, w.direct, w.key)
 }
 
-// grantsOf is the channel by which c hears of grants of a fair lock.
+// grantsOf is the channel on which c receives grants of a fair lock.
 func grantsOf(c *relock.Client, key string) string {
 	return c.FairMutex(key).Protocol().(*protocol.Lined).GrantsFor(key)
 }
@@ -450,7 +450,7 @@ func TestFair_UnansweredReleaseServesTheNext(t *testing.T) {
 	})
 }
 
-// A poll is waited for for as long as its place can spare: what is told meanwhile waits, too.
+// A poll is waited for as long as its queue entry can spare. Messages that arrive meanwhile wait, too.
 func TestFair_LostAnswerToAPollKeepsABriefEntry(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {

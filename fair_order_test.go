@@ -196,7 +196,7 @@ func TestFairOrder_BriefEntryIsKeptByWhoeverPolls(t *testing.T) {
 	}, longPlaces)
 }
 
-// partyOf is those of c who wait for key, and their turn to poll; nil if none does.
+// partyOf returns the waiters of c for key, and their turn to poll; nil if there are none.
 func partyOf(c *relock.Client, key string) (*line.Line, *queue.Bell) {
 	for _, h := range relock.HoldsOn(c, key) {
 		if l := h.Line(); l != nil {

@@ -21,7 +21,7 @@ import (
 const promptly = 600 * time.Millisecond
 
 // onceWithin calls f, which reports how long something took, again until that was less than d: a
-// machine that stalls makes it late now and then, but a caller that waits in vain is late every time.
+// machine that stalls makes it late now and then, but a caller that waits for nothing is late every time.
 func onceWithin(t *testing.T, d time.Duration, f func() time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(locktest.SoonEnough); f() >= d; {
@@ -116,7 +116,7 @@ func (b *cancelBench) stopReplies(s *redisexec.Script) (executed <-chan struct{}
 // faultStage is a point that a Lock has reached when it is given up.
 type faultStage struct {
 	name string
-	// stop makes the Lock to come stop there. stopped tells when it has; release lets go on
+	// stop makes the Lock to come stop there. stopped reports when it has; release lets go on
 	// what was stopped, and frees the lock.
 	stop func(b *cancelBench) (stopped <-chan struct{}, release func())
 }
@@ -168,7 +168,7 @@ func asksOf(kind lockKind, key string) redistest.Match {
 	return redistest.With(key).And(func(c redistest.Command) bool { return kind.runs(protocol.AcquireScript)(c) || polls(c) })
 }
 
-// asleepOn returns a channel that is closed when a Lock has been told twice on each server that the
+// asleepOn returns a channel that is closed when a Lock has received twice from each server that the
 // lock is taken: before it had a subscription, and with it.
 func asleepOn(relays []*redistest.Relay, asks redistest.Match) <-chan struct{} {
 	asleep := make(chan struct{})
@@ -297,7 +297,7 @@ func (b *faultBench) givesUpQuickly(ends func(cancel func()), left ...string) {
 		err := b.me.lock(ctx, b.m)
 		late := time.Since(<-cancelled)
 		switch {
-		case err == nil: // it was granted before it heard of that
+		case err == nil: // it was granted before it noticed the cancellation
 			require.NoError(b.t, b.me.unlock(b.m))
 			late = locktest.UndoGrace
 		case time.Since(began) >= redisexec.PatienceFor(faultTTL):
@@ -378,7 +378,7 @@ func TestCancel_ReentryLeavesTheHoldAsItWas(t *testing.T) {
 	})
 }
 
-// Its patience is that of the connections, which could keep its caller for a second.
+// Its patience is the one of the connections, which could keep its caller for a second.
 func TestCancel_LockDoesNotWaitForAConnectionTimeout(t *testing.T) {
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)

@@ -146,7 +146,7 @@ func TestConnect_RenewalFindsTheOneWorkingConnection(t *testing.T) {
 	})
 }
 
-// An error that the time for dialing was up is told, and is not the end of the caller's context.
+// The error of a dial that timed out is reported, and is not the end of the caller's context.
 func TestConnect_SlowDialNamesTheServerAndNotTheCaller(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)

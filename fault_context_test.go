@@ -116,7 +116,7 @@ func (l *errorLog) note(what string, err error) {
 	l.errs[what] = append(l.errs[what], err)
 }
 
-// hooks notes the errors that hooks are told.
+// hooks records the errors that hooks receive.
 func (l *errorLog) hooks() relock.Hooks {
 	return relock.Hooks{
 		Released:    func(e relock.Event) { l.note("Released", e.Err) },

@@ -47,7 +47,7 @@ func lockOnce(b *faultBench) {
 	require.NoError(b.t, b.me.lock(b.ctx, b.m))
 }
 
-// lockAndQueueFirst is lockAndQueue with a client that tells Redis of a hand-over first.
+// lockAndQueueFirst is lockAndQueue with a client that reports a hand-over to Redis first.
 func lockAndQueueFirst(b *faultBench) {
 	b.t.Helper()
 	b.asksRedisFirst()
@@ -96,7 +96,7 @@ func awaitRenewal(b *faultBench) {
 	b.await(b.renewed)
 }
 
-// abandonAcquire gives a Lock up when Redis has executed it, before the client knows, and
+// abandonAcquire gives a Lock up when Redis has executed it, before the client has the reply, and
 // waits until that has been undone.
 func abandonAcquire(b *faultBench) {
 	b.t.Helper()
@@ -147,7 +147,7 @@ func queueBehindRival(b *faultBench) {
 	locktest.AwaitFairQueue(b.t, b.server, b.key, 1)
 }
 
-// leaveTheQueue gives the wait up, and has the rival unlock when Redis knows of it.
+// leaveTheQueue gives the wait up, and has the rival unlock when Redis has executed that.
 func leaveTheQueue(b *faultBench) {
 	b.t.Helper()
 	b.giveUp()
@@ -294,7 +294,7 @@ var faultMoments = []struct {
 	}},
 }
 
-// testLateCopy has the first copy of each step's command kept back until later.
+// testLateCopy has the first copy of each step's command held back until later.
 func testLateCopy(t *testing.T, moments []int, install func(*redistest.Relay, redistest.Match) *redistest.Held, opts ...relock.ClientOption) {
 	for _, i := range moments {
 		moment := faultMoments[i]
@@ -342,7 +342,7 @@ func (b *faultBench) dismiss(before map[string]string) {
 	}
 }
 
-// deliver has the server execute the copy that was kept back.
+// deliver has the server execute the copy that was held back.
 func (b *faultBench) deliver(held *redistest.Held) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, faultPatience)
@@ -435,7 +435,7 @@ func TestDelayedCopy_OfAHandOverLeavesTheNextHoldOfTheSender(t *testing.T) {
 	})
 }
 
-// A hold that was forced open ended by another owner's command, of which late copies may
+// A hold that was forced open ended by another owner's command. Late copies of it may
 // follow: whoever learns of it locks under another name.
 func TestDelayedCopy_OfAForceLeavesTheNextHoldOfTheGoroutine(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 )
 
 // A re-entry that is not answered may take longer than is left of the lease. The watchdog
-// cannot renew meanwhile, but it has to tell the loss in time.
+// cannot renew meanwhile, but it has to report the loss in time.
 func TestLost_IsReportedInTimeThoughACommandIsInFlight(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -32,7 +32,7 @@ func TestLost_IsReportedInTimeThoughACommandIsInFlight(t *testing.T) {
 		case <-hold.Done(): // unlike Err, it does not look at the clocks itself
 			require.ErrorIs(t, context.Cause(hold), relock.ErrLost)
 		case err := <-reentered:
-			require.FailNow(t, "the loss was not told while the re-entry was under way", "%v", err)
+			require.FailNow(t, "the loss was not reported while the re-entry was under way", "%v", err)
 		}
 		b.await(b.lost)
 		require.Error(t, faultError(t, reentered))
@@ -43,7 +43,7 @@ func TestLost_IsReportedInTimeThoughACommandIsInFlight(t *testing.T) {
 	})
 }
 
-// The hold has not been lost: its release was executed in time, though nobody heard of that.
+// The hold has not been lost: its release was executed in time, though the reply came late.
 func TestUnlock_AnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

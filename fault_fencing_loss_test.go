@@ -87,7 +87,7 @@ var losses = map[string]struct {
 	"a counter is deleted": {spares: true, strike: func(f *tokenFence, _ *redistest.Server, rdb *redis.Client) {
 		require.EqualValues(f.t, 1, rdb.Del(f.ctx, f.counters()[0]).Val())
 	}},
-	"the counters are those of a backup": {spares: true, strike: func(f *tokenFence, _ *redistest.Server, rdb *redis.Client) {
+	"the counters come from a backup": {spares: true, strike: func(f *tokenFence, _ *redistest.Server, rdb *redis.Client) {
 		f.setCounters(rdb, f.last-int64(time.Hour/time.Microsecond))
 	}},
 	"the counters are ahead of the clock": {spares: true, strike: func(f *tokenFence, _ *redistest.Server, rdb *redis.Client) {

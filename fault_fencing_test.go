@@ -37,7 +37,7 @@ func (a *faultOwner) token(m *relock.Mutex) (token int64) {
 func TestTokens_RiseFromHolderToHolderWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		lease := relock.WithTTL(time.Minute) // no copy but those that are lost is to be in a hurry
+		lease := relock.WithTTL(time.Minute) // no copies but the lost ones are to be in a hurry
 		b := newFaultBench(t, backend.Addr, lease)
 		b.m = b.mutex(relock.WithFencing(), lease)
 		b.rival = b.rivals.Mutex(b.key, relock.WithFencing(), lease)

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// eachLateAcquire runs fn for each kind on one Redis. end is how a Lock ends of which the first copy was kept back;
+// eachLateAcquire runs fn for each kind on one Redis. end is how a Lock ends whose first copy was held back;
 // after that the copy is executed.
 func eachLateAcquire(t *testing.T, end func(b *faultBench, m *relock.Mutex)) {
 	t.Parallel()

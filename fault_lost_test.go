@@ -103,7 +103,7 @@ func TestUnanswered_HandOverLetsTheWaiterAcquireItself(t *testing.T) {
 	}, "plain", "multi", "write")
 }
 
-// The server may go on lengthening the lease: the client does not know, and must not hope.
+// The server may go on lengthening the lease: the client has no reply, and must not hope.
 func TestUnanswered_RenewalsLoseTheHoldBeforeItsLease(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		const ttl = 500 * time.Millisecond
@@ -179,7 +179,7 @@ func TestUnanswered_UndoGivesUpWhenTheLeaseIsOver(t *testing.T) {
 		began := time.Now()
 		leases := time.Duration(1)
 		if b.kind.name == "fair" {
-			leases = 2 // that of the place, and then that of the lock
+			leases = 2 // the lease of the entry, and then the lease of the lock
 		}
 		abandonAcquire(b)
 		require.Less(b.t, time.Since(began), leases*ttl+faultTTL)

@@ -290,7 +290,7 @@ func TestTryLock_BehindAWaiterThatRedisDoesNotAnswerIsAnError(t *testing.T) {
 		b.awaitSilence()
 		held, err = try()
 		require.Error(t, err)
-		if kind.name != "fair" { // of which it asks all the same
+		if kind.name != "fair" { // a fair lock asks all the same
 			require.ErrorContains(t, err, "requests to Redis have been failing for ")
 		}
 		require.False(t, held)

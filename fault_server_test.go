@@ -51,7 +51,7 @@ func TestServer_StopLongerThanTheLeaseLosesTheHoldBeforeItsEnd(t *testing.T) {
 	hold := b.me.holdOf(b.ctx, b.m)
 	require.NoError(t, server.Pause())
 	// The server counts the lease from when it got the last request that it answered, which
-	// the relay knows.
+	// the relay records.
 	b.requireLostBy(hold, b.lastAnswered(protocol.AcquireScript, protocol.RenewScript).Add(ttl))
 	require.ErrorIs(t, b.me.unlock(b.m), relock.ErrLost)
 	require.NoError(t, server.Resume())

@@ -15,5 +15,5 @@ const (
 	closeTimeout = 5 * time.Second // of Close, behind a Redis that does not answer
 )
 
-// chronicle records what hooks are told.
+// chronicle records the events that hooks receive.
 type chronicle = locktest.Chronicle[relock.Event, relock.Hooks]

@@ -88,7 +88,7 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...relock.Cl
 	return b
 }
 
-// asksRedisFirst has the client tell Redis of each hand-over before the next waiter enters, as it does where
+// asksRedisFirst has the client report each hand-over to Redis before the next waiter enters, as it does where
 // that wants a token.
 func (b *faultBench) asksRedisFirst() { b.locks.TellFirst() }
 
@@ -232,7 +232,7 @@ func (b *faultBench) awaitStop(stopped <-chan struct{}) {
 	}
 }
 
-// faultOwner is a goroutine that does what it is told, one thing after another: an owner.
+// faultOwner is a goroutine that does what it is asked, one thing after another: an owner.
 type faultOwner struct {
 	id   int64
 	todo chan func()

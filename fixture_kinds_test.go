@@ -19,7 +19,7 @@ type lockKind struct {
 	mutex func(c *relock.Client, key string, opts ...relock.MutexOption) *relock.Mutex
 	// against makes the lock that is excluded by it, if that is another.
 	against func(c *relock.Client, key string, opts ...relock.MutexOption) *relock.Mutex
-	// scripts are those that take the place of a plain lock's; more than one if it depends.
+	// scripts are the scripts that replace a plain lock's; more than one if it depends.
 	scripts map[*redisexec.Script][]*redisexec.Script
 	// nodes is how many Redis servers it takes; 0 is one that is no quorum.
 	nodes int
@@ -55,7 +55,7 @@ var quorumKinds = []lockKind{
 	},
 }
 
-// unpipelinedKinds are those of clients without the pipeline. With RELOCK_WITHOUT_PIPELINING=1 all are.
+// unpipelinedKinds are the kinds of clients without the pipeline. With RELOCK_WITHOUT_PIPELINING=1 all are.
 var unpipelinedKinds = []lockKind{
 	{
 		name: "unpipelined",
@@ -156,7 +156,7 @@ func (k lockKind) runs(s *redisexec.Script) redistest.Match {
 // allKinds are what is promised of locks is promised of.
 var allKinds = slices.Concat(lockKinds, unpipelinedKinds, quorumKinds)
 
-// exclusiveKinds are those that one owner has at a time.
+// exclusiveKinds are the kinds that one owner has at a time.
 var exclusiveKinds = slices.DeleteFunc(slices.Clone(allKinds), func(k lockKind) bool { return k.against != nil })
 
 // named returns the kinds of these names, or all if names is nil.
@@ -189,7 +189,7 @@ func eachOf(t *testing.T, kinds []lockKind, fn func(t *testing.T, b *redistest.B
 	}
 }
 
-// tested are those of kinds that a run tests: with -short a few.
+// tested are the kinds that a run tests: with -short a few.
 func tested(kinds []lockKind) []lockKind {
 	if testing.Short() {
 		return named(kinds, []string{"plain", "write"})

@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// quorumBench is a client on a quorum, each node of which is behind a relay of its own, and
+// quorumBench is a client on a quorum whose nodes are each behind a relay of their own, and
 // a rival past the relays.
 type quorumBench struct {
 	t       *testing.T
@@ -165,7 +165,7 @@ func (b *quorumBench) awaitIdle() {
 }
 
 // locksOn has me hold m on all of these nodes. After a split vote one of them may still have the name that
-// is being given back; it says no then, and is not asked again by the hold. So it is tried again.
+// is being released. It refuses then, and the hold does not ask it again. So the test tries again.
 func (b *quorumBench) locksOn(m *relock.Mutex, nodes ...int) {
 	b.t.Helper()
 	redistest.Eventually(b.t, fmt.Sprintf("held on %v", nodes), func() bool {

@@ -40,8 +40,8 @@ func TestForeignWaiters_TurnEndsOnceSettled(t *testing.T) {
 	}
 }
 
-// Each that is in vain doubles the time to the next, up to a second; one that was taken is followed by
-// the next as soon as this process has had its own.
+// Each turn that no foreign waiter takes doubles the time to the next, up to a second. A turn that was taken is
+// followed by the next as soon as this process has had its own.
 func TestForeignWaiters_TimeBetweenTurnsDoublesUntilOneIsTaken(t *testing.T) {
 	g, now := newGate()
 	require.False(t, g.foreignTurnDue(now))
@@ -63,7 +63,7 @@ func TestForeignWaiters_TimeBetweenTurnsDoublesUntilOneIsTaken(t *testing.T) {
 
 func TestGate_ProcessKeepsAKeyThatNoOneElseWaitsFor(t *testing.T) {
 	g, start := newGate()
-	require.False(t, g.forUs(start), "that was not told yet")
+	require.False(t, g.forUs(start), "that was not reported yet")
 	g.setAlone(true)
 	require.True(t, g.forUs(start))
 	require.False(t, g.forUs(start.After(foreignIntervalMin)), "it is the turn of foreign waiters")

@@ -14,10 +14,10 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// ownedBy is a hold that a gate knows.
+// ownedBy is a hold that a gate has recorded.
 func ownedBy(owner string) *hold { return &hold{owner: keys.Owner{Fixed: owner}} }
 
-// silentHub counts subscriptions, none of which is ever live: its own hub is closed.
+// silentHub counts subscriptions that never become live: its own hub is closed.
 type silentHub struct {
 	*wake.Hub
 	channels []string

@@ -32,7 +32,7 @@ func setOf(t *testing.T, names ...string) *keys.Set {
 	return s
 }
 
-// wantedLocks are those of a hold that was wanted for 30 s.
+// wantedLocks are the locks of a hold that was wanted for 30 s.
 func wantedLocks() *openLocks {
 	l := new(openLocks)
 	l.wish = asks(30*time.Second, nil)

@@ -102,7 +102,7 @@ func TestClose_InAHookReturnsAnErrorAtOnceAndClosesNothing(t *testing.T) {
 	}
 }
 
-// The hook locks another name, of which a hook is called while it runs.
+// The hook locks another name, whose hook is called while the first one runs.
 func TestClose_InAHookAfterAnotherHookWasCalledInItIsAnError(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {

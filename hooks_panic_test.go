@@ -74,7 +74,7 @@ func panicking(r *chronicle) relock.Hooks {
 	return hooks
 }
 
-// A Lock that waits in vain, one that waits and gets the lock, a renewal, an Unlock, and a loss.
+// A Lock that waits without success, one that waits and gets the lock, a renewal, an Unlock, and a loss.
 func TestHooks_PanicsAreReportedOnceAndChangeNothing(t *testing.T) {
 	records := logged(t)
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {

@@ -20,14 +20,14 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// callKey is the key by which a context tells which call it was given to.
+// callKey is the key by which a context identifies the call it was given to.
 type callKey struct{}
 
 func tagged(ctx context.Context, call any) context.Context {
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// requireSays requires that e is about m of the bench, and told of the owner id.
+// requireSays requires that e is about m of the bench, and names the owner id.
 func (b *kindBench) requireSays(e relock.Event, m *relock.Mutex, id string) {
 	b.t.Helper()
 	kinds := map[string]relock.LockKind{
@@ -42,7 +42,7 @@ func (b *kindBench) requireSays(e relock.Event, m *relock.Mutex, id string) {
 	require.NotNil(b.t, e.Context)
 }
 
-// hookProperties are what every kind of lock tells its hooks.
+// hookProperties are what every kind of lock reports to its hooks.
 var hookProperties = []property{
 	{"a call that does not get the lock says why", func(b *kindBench) {
 		id := fmt.Sprint(b.you.ID())
@@ -115,7 +115,7 @@ var hookProperties = []property{
 			b.requireSays(e.Event, m, id)
 			require.Empty(b.t, e.Event.Cause)
 		}
-		require.Len(b.t, r.Of("acquired"), 1, "a re-entry tells nothing")
+		require.Len(b.t, r.Of("acquired"), 1, "a re-entry reports nothing")
 		require.Empty(b.t, r.Of("failed"))
 		require.Empty(b.t, r.Of("contended")[0].Owner)
 		acquired := r.Of("acquired")[0]
@@ -175,7 +175,7 @@ var hookProperties = []property{
 	}},
 }
 
-// requirePairs requires of each call, by its tag, that what it told fits together and to whether it
+// requirePairs requires of each call, by its tag, that what it reported fits together and to whether it
 // failed.
 func requirePairs(t *testing.T, events []locktest.Chronicled[relock.Event], failed map[string]bool) {
 	t.Helper()
@@ -192,7 +192,7 @@ func requirePairs(t *testing.T, events []locktest.Chronicled[relock.Event], fail
 				waiting[call]--
 				require.Zero(t, waiting[call], "%s has waited", call)
 			}
-			if e.Hook == "acquired" { // without a call: of those that waited on for one that has left
+			if e.Hook == "acquired" { // without a call: waiters that waited on for one that has left
 				acquired[call]++
 				continue
 			}

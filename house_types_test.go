@@ -29,7 +29,7 @@ var indirections = []string{
 
 func TestHouse_NoIndirectionHasASingleCase(t *testing.T) {
 	m := checkModule(t)
-	require.ElementsMatch(t, indirections, append(m.singleImplementations(), m.singleArguments()...), "list A has those that are known, list B those that are there")
+	require.ElementsMatch(t, indirections, append(m.singleImplementations(), m.singleArguments()...), "list A has the expected ones, list B the ones that are there")
 }
 
 // What tests need of a package is in its export_test.go.
@@ -122,8 +122,8 @@ func (m *module) types() []*types.Named {
 	return all
 }
 
-// singleImplementations returns the interfaces that one type of the module implements. Those of the API are left out: other
-// modules may implement them.
+// singleImplementations returns the interfaces that one type of the module implements. Interfaces of the API are left
+// out: other modules may implement them.
 func (m *module) singleImplementations() []string {
 	all := m.types()
 	by := make(map[string]map[string]bool)
@@ -187,7 +187,7 @@ func parametersOf(typ types.Type) *types.TypeParamList {
 	return typ.(*types.Signature).TypeParams()
 }
 
-// parameters returns the titles of the module's type parameters. Each method has its own for those of its receiver.
+// parameters returns the titles of the module's type parameters. Each method has its own for the type parameters of its receiver.
 func (m *module) parameters() map[*types.TypeParam]string {
 	titles := make(map[*types.TypeParam]string)
 	for _, p := range m.packages {
@@ -244,7 +244,7 @@ func (m *module) uncalled() (titles []string) {
 	return titles
 }
 
-// interfaces returns those of the module and of what it imports.
+// interfaces returns the interfaces of the module and of what it imports.
 func (m *module) interfaces() []*types.Interface {
 	all := []*types.Interface{types.Universe.Lookup("error").Type().Underlying().(*types.Interface)}
 	for _, p := range m.packages {

@@ -16,7 +16,7 @@ import (
 
 // levelProperties are what every kind of lock promises of a hold: of its levels and its lease.
 var levelProperties = []property{
-	{"who holds nothing is told", func(b *kindBench) {
+	{"who holds nothing gets an error", func(b *kindBench) {
 		m := b.mutex()
 		b.me.Locks(b.t, m)
 		require.ErrorIs(b.t, b.you.Call(m.Unlock), relock.ErrNotHeld)
@@ -35,7 +35,7 @@ var levelProperties = []property{
 			b.me.Unlocks(b.t, b.mutex())
 		}
 	}},
-	{"its deadline is that of the lease, and only its owner has one", func(b *kindBench) {
+	{"its deadline is the end of the lease, and only its owner has one", func(b *kindBench) {
 		deadline := func(a *locktest.Actor) (at time.Time, held bool) {
 			_ = a.Call(func() error {
 				at, held = b.mutex().Deadline()
@@ -87,11 +87,11 @@ var levelProperties = []property{
 		b.you.Locks(b.t, m)
 		b.you.Unlocks(b.t, m)
 	}},
-	{"Do tells of a loss on the way", func(b *kindBench) {
+	{"Do reports a loss on the way", func(b *kindBench) {
 		m := b.mutex(relock.WithTTL(time.Second), relock.WithRenewInterval(50*time.Millisecond))
 		err := b.me.Call(func() error {
 			return m.Do(b.t.Context(), func(ctx context.Context) error {
-				// Again and again: a late copy of the request might make the key anew.
+				// Again and again: a late copy of the request might create the key again.
 				for end := time.Now().Add(locktest.SoonEnough); ctx.Err() == nil && time.Now().Before(end); clock.Pause(ctx, locktest.LookEvery) {
 					for _, rdb := range b.rdbs {
 						if err := rdb.Del(b.t.Context(), b.key).Err(); err != nil {

@@ -54,7 +54,7 @@ func newKindBench(t *testing.T, backend *redistest.Backend, k lockKind) *kindBen
 	return b
 }
 
-// newKindBenchOn is newKindBench on servers of which no more is to be known.
+// newKindBenchOn is newKindBench on servers of which the bench needs no more.
 func newKindBenchOn(t *testing.T, rdbs []redis.UniversalClient, k lockKind) *kindBench {
 	t.Helper()
 	return &kindBench{
@@ -102,7 +102,7 @@ func (b *kindBench) another(opts ...relock.ClientOption) *relock.Mutex {
 
 // free requires that nothing is left, here or on Redis. What is under way here comes first, since it
 // may take the lock yet: a try at a quorum is over when most nodes have refused it, and the last one
-// may grant it after the lock was given back.
+// may grant it after the lock was released.
 func (b *kindBench) free() {
 	b.t.Helper()
 	for _, c := range []*relock.Client{b.c, b.others} {
@@ -131,7 +131,7 @@ func (b *kindBench) keys() []string {
 	return slices.DeleteFunc(all, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
 }
 
-// waitUntilTaken waits for a lock until that is known to be taken, and returns what Lock says then.
+// waitUntilTaken waits for a lock until a reply reported it as taken, and returns what Lock returns then.
 func (b *kindBench) waitUntilTaken(c *relock.Client, opts ...relock.MutexOption) error {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -163,7 +163,7 @@ func (b *kindBench) deadline() time.Duration {
 	return holds[0].Deadline.Mono
 }
 
-// requireNothingSent requires that no server has heard of the client.
+// requireNothingSent requires that no server has received a command of the client.
 func (b *kindBench) requireNothingSent() {
 	b.t.Helper()
 	for _, relay := range b.relays {
@@ -208,7 +208,7 @@ var properties = []property{
 		}
 		require.ErrorIs(b.t, b.me.Call(m.Unlock), relock.ErrNotHeld)
 	}},
-	{"an owner without reentrancy is told", func(b *kindBench) {
+	{"an owner without reentrancy gets an error", func(b *kindBench) {
 		m := b.mutex(relock.WithoutReentrancy())
 		b.me.Locks(b.t, m)
 		require.ErrorIs(b.t, b.me.Call(func() error { return m.Lock(b.t.Context()) }), relock.ErrReentrant)
@@ -252,7 +252,7 @@ var properties = []property{
 		handles := []*relock.Mutex{b.mutex(), b.another(), b.another()}
 		weights := []int64{1000, 1000, 1000}
 		if b.kind.against != nil {
-			weights[0] = 1 // of those of its kind, not of the others
+			weights[0] = 1 // its holds exclude the other handles' holds, but not one another
 		}
 		var inside, counter atomic.Int64
 		var all sync.WaitGroup
@@ -387,7 +387,7 @@ var properties = []property{
 		require.ErrorIs(b.t, b.me.Call(b.mutex().Unlock), relock.ErrClosed)
 		require.ErrorIs(b.t, b.me.Call(func() error { return b.mutex().Lock(b.t.Context()) }), relock.ErrClosed)
 	}},
-	{"whoever has waited in vain is told who has it, in this process or another", func(b *kindBench) {
+	{"a wait without success reports who has it, in this process or another", func(b *kindBench) {
 		m := b.mutex()
 		b.me.Locks(b.t, m)
 		s, err := m.State(b.t.Context())
@@ -430,7 +430,7 @@ var properties = []property{
 		require.ErrorIs(b.t, err, relock.ErrInvalidOption)
 		b.requireNothingSent()
 	}},
-	{"hooks are told", func(b *kindBench) {
+	{"hooks are called", func(b *kindBench) {
 		var r chronicle
 		m := b.mutex(relock.WithHooks(r.Hooks()))
 		b.me.Locks(b.t, b.rival())

@@ -171,7 +171,7 @@ func TestPlace_IsNotLeftToAWaiterWithAnotherRequest(t *testing.T) {
 func TestPlace_GrantAfterItWasLeftToAnotherIsNotLost(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
-		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would tell of the grant
+		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would report the grant
 		polls := p.relay.Block(redistest.Script(protocol.LinePollScript.Source)).Always()
 		p.t.Cleanup(polls.Release)
 		p.grantWithoutMessage()

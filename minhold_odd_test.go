@@ -21,10 +21,10 @@ import (
 // What WithMinHold promises when Redis does not answer, and where locks have parts: levels, names, sides,
 // nodes, replicas.
 
-// A keep that does not get through is made up for in the background. What comes late of it finds nothing.
+// A min-hold request that does not get through is repeated in the background. A delayed copy of it finds nothing.
 func TestMinHold_UnansweredIsRetriedInTheBackground(t *testing.T) {
 	t.Parallel()
-	testKinds(t, []property{{"a keep that does not get through", func(b *kindBench) {
+	testKinds(t, []property{{"a min hold that does not get through", func(b *kindBench) {
 		b.relay()
 		const minHold = 1500 * time.Millisecond
 		m := b.mutex(relock.WithMinHold(minHold), relock.WithUnlockTimeout(300*time.Millisecond))
@@ -76,7 +76,7 @@ func TestMinHold_DelayedRenewalDoesNotLengthenIt(t *testing.T) {
 		for _, h := range held {
 			require.NoError(b.t, second(h.Deliver(b.t.Context())))
 		}
-		redistest.Eventually(b.t, "kept everywhere", func() bool {
+		redistest.Eventually(b.t, "the placeholder everywhere", func() bool {
 			return b.on(func(rdb redis.UniversalClient) bool { return locktest.TTLOf(rdb, b.key) <= minHold }) == len(b.rdbs)
 		})
 		locktest.Throughout(b.t, locktest.AWhile, func() bool {
@@ -104,7 +104,7 @@ func TestMinHold_DoesNotFollowTheWallClock(t *testing.T) {
 	}
 }
 
-// A waiter that follows its predecessor before Redis knows has a min hold of its own.
+// A waiter that follows its predecessor before Redis is notified has a min hold of its own.
 func TestMinHold_OfAHoldThatFollowedAnotherIsReserved(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -179,7 +179,7 @@ func TestMinHold_KeepsASideOfAnRWMutexAsItWas(t *testing.T) {
 	})
 }
 
-// A writer that reads when it unlocks is kept as a reader, however its read side goes on.
+// The placeholder of a writer that reads when it unlocks is a reader's, however its read side goes on.
 func TestMinHold_OfAWriterThatReadsOnIsAReaders(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
@@ -197,7 +197,7 @@ func TestMinHold_OfAWriterThatReadsOnIsAReaders(t *testing.T) {
 		require.GreaterOrEqual(b.t, time.Since(earliest), aMinHold-time.Millisecond, "Redis counts in milliseconds")
 		b.you.Unlocks(b.t, other.Write())
 
-		// One that has read, and is kept for that, while it writes on.
+		// One that has read, and leaves a placeholder for that, while it writes on.
 		reads := b.mutex(relock.WithMinHold(aMinHold))
 		b.me.Locks(b.t, m.Write())
 		earliest = time.Now()
@@ -235,7 +235,7 @@ func TestMinHold_IsReservedByMostNodesOfAQuorum(t *testing.T) {
 				}
 				return n == len(nodes)
 			})
-			require.Len(b.t, names, 1, "the nodes keep it by one name, or ForceUnlock would miss some")
+			require.Len(b.t, names, 1, "the nodes have one name for the placeholder, or ForceUnlock would miss some")
 		}
 		b.me.Locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
@@ -260,7 +260,7 @@ func TestMinHold_IsReservedByMostNodesOfAQuorum(t *testing.T) {
 	})
 }
 
-// Waiters of Redisson, who sleep for as long as they were told, hear that they may ask again.
+// Waiters of Redisson, who sleep for the time that a reply gave, receive a message that they may ask again.
 func TestMinHold_IsPublishedToForeignWaiters(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -301,7 +301,7 @@ func TestMinHold_PlaceholderRemovesTheEntryInTheLine(t *testing.T) {
 	})
 }
 
-// No two holds are kept by one name, and none is taken for a hold.
+// No two holds have the same placeholder, and no placeholder is taken for a hold.
 func TestMinHold_IsNoHold(t *testing.T) {
 	for _, field := range []string{"uuid:17", "uuid:job", "uuid:17:write"} {
 		kept := keys.Placeholder(field, clock.Instant{Mono: 1})

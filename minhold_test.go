@@ -50,7 +50,7 @@ func (b *kindBench) requireKept(earliest time.Time, minHold time.Duration) {
 	none(b.you, b.another(), "another process has got it")
 }
 
-// requireOver waits by m for a lock that was kept since it was acquired, and requires that it is had
+// requireOver waits by m for a lock that has a min-hold placeholder since it was acquired, and requires that it is had
 // when its min hold is over, and not much later.
 func (b *kindBench) requireOver(m *relock.Mutex, earliest, latest time.Time, minHold time.Duration) {
 	b.t.Helper()
@@ -94,7 +94,7 @@ var minHoldProperties = []property{
 			require.Less(b.t, time.Since(latest), aMinHold+soonAfter, "too late")
 		}
 	}},
-	{"an unlock that is not early gives it back at once", func(b *kindBench) {
+	{"an unlock that is not early releases it at once", func(b *kindBench) {
 		m := b.mutex(relock.WithMinHold(20 * time.Millisecond))
 		b.me.Locks(b.t, m)
 		time.Sleep(21 * time.Millisecond) // its min hold
@@ -123,7 +123,7 @@ var minHoldProperties = []property{
 		b.requireOver(other, earliest, latest, aMinHold)
 		require.ErrorIs(b.t, b.me.Call(b.mutex().Unlock), relock.ErrClosed)
 	}},
-	{"ForceUnlock frees what is kept", func(b *kindBench) {
+	{"ForceUnlock removes the placeholder", func(b *kindBench) {
 		b.heldBriefly(b.mutex(relock.WithMinHold(time.Hour)))
 		fieldsOn(b) // all have it
 		forced, err := b.another().ForceUnlock(b.t.Context())
@@ -131,7 +131,7 @@ var minHoldProperties = []property{
 		require.True(b.t, forced)
 		b.requireFreed()
 	}},
-	{"a hold that was forced open keeps nothing", func(b *kindBench) {
+	{"a hold that was forced open leaves no placeholder", func(b *kindBench) {
 		m := b.mutex(relock.WithMinHold(time.Hour))
 		b.me.Locks(b.t, m)
 		fieldsOn(b) // all have it
@@ -141,7 +141,7 @@ var minHoldProperties = []property{
 		require.ErrorIs(b.t, b.me.Call(m.Unlock), relock.ErrLost)
 		b.requireFreed()
 	}},
-	{"a hold whose key is gone keeps nothing", func(b *kindBench) {
+	{"a hold whose key is gone leaves no placeholder", func(b *kindBench) {
 		m := b.mutex(relock.WithTTL(time.Second), relock.WithMinHold(time.Hour))
 		b.me.Locks(b.t, m)
 		for _, name := range b.names() {
@@ -157,7 +157,7 @@ var minHoldProperties = []property{
 			b.requireOver(b.another(), earliest, latest, 2*ttl)
 		}
 	}},
-	{"relock.State names who is kept, and so does the end of a wait", func(b *kindBench) {
+	{"relock.State names the owner of the placeholder, and so does the end of a wait", func(b *kindBench) {
 		m := b.mutex(relock.WithMinHold(aMinHold))
 		b.me.Locks(b.t, m)
 		field := fieldsOn(b)[0].field
@@ -175,7 +175,7 @@ var minHoldProperties = []property{
 
 func nothing(context.Context) error { return nil }
 
-// names are those of the locks of the bench.
+// names are the names of the locks of the bench.
 func (b *kindBench) names() []string { return b.mutex().Keys().Keys }
 
 // count is HoldCount of me.

@@ -99,7 +99,7 @@ func TestMultiLine_SameNamesDoNotBlockEachOther(t *testing.T) {
 }
 
 // multiWait is a MultiMutex that waits for the first of its names, which another process holds; the
-// second is a stranger's for the whole test.
+// second is another client's for the whole test.
 type multiWait struct {
 	t          *testing.T
 	b          *redistest.Backend

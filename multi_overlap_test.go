@@ -41,7 +41,7 @@ func goroutinesOf(c *Client) int {
 	return c.session.goroutines.Len() - 1
 }
 
-// Every set overlaps every other, in a circle, and nobody knows of an order of the names.
+// Every set overlaps every other, in a circle, and the names have no agreed order.
 func TestMultiOverlap_ManyProcessesDoNotDeadlock(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -114,7 +114,7 @@ func TestMultiOverlap_OneWatchdogForAllNames(t *testing.T) {
 		}
 		before := len(events.Of("renewed"))
 		relay.ResetLog()
-		// renewals are those that were sent since then, by the number of their keys.
+		// renewals are the renewals sent since then, by the number of their keys.
 		renewals := func() map[string]int {
 			keys := map[string]int{}
 			for _, e := range relay.Log() {
@@ -208,7 +208,7 @@ func (b *partly) waitForBoth(ctx context.Context) (me *locktest.Actor, waiting <
 	return me, waiting
 }
 
-// The level on the second name is being given back when the first one is locked again.
+// The hold of the second name is being released when the first one is locked again.
 func TestMultiOverlap_ReentryWritesNoZeroCount(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		both, one := b.both(WithOwner("job")), b.one(WithOwner("job"))
@@ -336,7 +336,7 @@ func TestMultiOverlap_WaiterForTheRestDoesNotHoldAllNames(t *testing.T) {
 			require.ErrorIs(b.t, context.Cause(both.Context(b.t.Context())), ErrNotHeld)
 		}
 		h := holdsOn(b.c.session, b.names[0])[0]
-		redistest.Eventually(b.t, "no contexts but that of who waits", func() bool {
+		redistest.Eventually(b.t, "no contexts but the waiter's", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.contexts.len() == 1

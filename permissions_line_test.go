@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Where the line cannot be used a Mutex is locked by its own key, and waited for as a stranger waits.
+// Where the line cannot be used a Mutex is locked by its own key, and its waiters wait as foreign waiters do.
 
 // withoutLine returns the rules that suited users before there was a line.
 func withoutLine(rules []string) []string {
@@ -82,7 +82,7 @@ func prefixed(t *testing.T, rdb *redis.Client) *relock.Client {
 	return relock.LocksOn(t, rdb, relock.WithPrefix("app:"))
 }
 
-// Redis refuses what needs several keys of which some may have moved.
+// Redis refuses what needs several keys if some may have moved.
 func TestPermissions_MutexUsesItsOwnKeyWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// documentedRules are those of the line in docs/operations.md that has a user's permissions.
+// documentedRules are the rules in the line of docs/operations.md that has a user's permissions.
 func documentedRules(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile("docs/operations.md")
@@ -179,7 +179,7 @@ func TestPermissions_ClusterNeedsItsSlotsToBeReadable(t *testing.T) {
 	}
 }
 
-// allowedCommands are those that ACL rules allow.
+// allowedCommands are the commands that ACL rules allow.
 func allowedCommands(rules []string) []string {
 	var commands []string
 	for _, rule := range rules {
@@ -191,12 +191,12 @@ func allowedCommands(rules []string) []string {
 	return commands
 }
 
-// countsListeners is a command that tests run, too: TestDocs_NoPermissionIsTooMuch knows that scripts
+// countsListeners is a command that tests run, too: TestDocs_NoPermissionIsTooMuch takes into account that scripts
 // need it.
 const countsListeners = "pubsub|numsub"
 
-// commandsRun returns the commands that a server has run, but for those of the tests and
-// of go-redis' own.
+// commandsRun returns the commands that a server has run, except the commands of the tests and
+// of go-redis itself.
 func commandsRun(t *testing.T, admin *redis.Client) []string {
 	t.Helper()
 	info, err := admin.Info(t.Context(), "commandstats").Result()

@@ -16,7 +16,7 @@ func TestClose_DoesNotWaitForAFrozenNodeOfAQuorum(t *testing.T) {
 		m := b.mutex()
 		b.me.Locks(b.t, m)
 		b.me.Unlocks(b.t, m)
-		b.me.Locks(b.t, m) // what is held is given back as well
+		b.me.Locks(b.t, m) // what is held is released as well
 		began := time.Now()
 		require.NoError(b.t, b.locks.Close())
 		require.Less(b.t, time.Since(began), b.locks.Patience()*3/2)

@@ -134,7 +134,7 @@ func TestQuorum_ErrorNamesNodesBehindSentinels(t *testing.T) {
 	require.ErrorContains(t, err, names[0]+": ")
 }
 
-// raising has the next token be that of node 0, to which node 1 has to be raised: the third
+// raising has the next token be the one of node 0, to which node 1 has to be raised: the third
 // node is held by another client.
 func (b *quorumBench) raising() {
 	b.t.Helper()

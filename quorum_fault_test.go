@@ -302,8 +302,8 @@ func TestQuorum_DelayedReleaseLeavesLaterHolds(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
 		b.othersOn(1)
-		b.relays[0].Latency(20 * time.Millisecond) // so that nobody is waited for in vain:
-		b.relays[2].Latency(20 * time.Millisecond) // doubt is that about the release alone
+		b.relays[0].Latency(20 * time.Millisecond) // so that no answer is waited for without need:
+		b.relays[2].Latency(20 * time.Millisecond) // only the outcome of the release is unknown
 		m := b.mutex()
 		held := b.relays[0].HoldBackSilently(locktest.RunsOf(protocol.ReleaseScript).And(redistest.With(b.key)))
 		late := b.relays[2].HoldBackSilently(locktest.RunsOf(protocol.ReleaseScript).And(redistest.With(b.key)))

@@ -57,7 +57,7 @@ func TestQuorum_UndoOfARefusedHandOverLeavesTheWaitersLaterHold(t *testing.T) {
 			require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
 			late = append(late, b.relays[n].HoldBackSilently(locktest.RunsOf(protocol.ReleaseScript).And(redistest.With(b.key))))
 		}
-		_ = b.me.Call(m.Unlock) // a loss, unless it took too long to hear of it
+		_ = b.me.Call(m.Unlock) // a loss, unless that was reported too late
 		require.NoError(b.t, locktest.OutcomeOf(b.t, next))
 		ctx := b.you.ContextOf(m)
 		for _, held := range late {
@@ -98,7 +98,7 @@ func TestQuorum_NodeIsNotSentAReleaseBeforeItAnsweredTheAcquisition(t *testing.T
 	})
 }
 
-// Each command is waited for by the next one of its name: those that say what later ones say again
+// Each command is waited for by the next one of its name. Commands that a later one supersedes
 // are left out when nobody needs their answer any more.
 func TestQuorum_SilentNodeIsNotOwedEveryReentry(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestQuorum_SlowNodeGetsALongerFixedLease(t *testing.T) {
 	})
 }
 
-// impatient returns a client of the bench's quorum that is told at once of a connection that is
+// impatient returns a client of the bench's quorum that is notified at once of a connection that is
 // refused: by default go-redis tries for longer than a command is waited for.
 func (b *quorumBench) impatient() *relock.Client {
 	var rdbs []redis.UniversalClient
@@ -227,7 +227,7 @@ func TestQuorum_NothingIsOwedToANodeThatRefusedTheConnection(t *testing.T) {
 	})
 }
 
-// The one who hands over has it on all nodes, the other only on those that heard of it.
+// The one who hands over has it on all nodes, the other only on the nodes that executed the hand-over.
 func TestQuorum_RefusingNodeIsOwedOnlyWhatItHas(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {

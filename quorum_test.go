@@ -145,7 +145,7 @@ func TestQuorum_ContendingProcessesAreAllServed(t *testing.T) {
 	}
 }
 
-// majorities are those of three nodes, so ordered that each has another node in common with
+// majorities are the majorities of three nodes, so ordered that each has another node in common with
 // the one before.
 var majorities = [][]int{{0, 1}, {1, 2}, {2, 0}, {1, 0}, {2, 1}, {0, 2}}
 
@@ -243,7 +243,7 @@ func TestQuorum_TokenWithoutAMajorityIsNone(t *testing.T) {
 		require.ErrorAs(b.t, err, &q)
 		require.ErrorContains(b.t, err, "OOM")
 		rule.Remove()
-		b.awaitOn(1, 2) // what was got is given back
+		b.awaitOn(1, 2) // what was got is released
 		b.othersGone(2)
 		b.cycle(b.mutex(relock.WithFencing()))
 	})

@@ -18,8 +18,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// onceSubscribed calls f, again until none of the Unlocks in it took so long that not all nodes need have
-// been heard: loses is an Unlock that finds that the lock is lost, if they were.
+// onceSubscribed calls f, again until no Unlock in it took so long that it may have returned before all nodes
+// answered. loses is an Unlock that finds that the lock is lost, if all nodes answered.
 func (b *quorumBench) onceSubscribed(f func(loses func(*relock.Mutex))) {
 	b.t.Helper()
 	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: b.locks.Patience()})
@@ -279,7 +279,7 @@ func TestQuorum_WaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 		ctx, giveUp := context.WithCancel(b.t.Context())
 		waiting := b.me.Lock(ctx, b.mutex(relock.WithSafetyPoll(time.Hour)))
 		relock.AwaitListening(b.t, b.locks, b.key)
-		redistest.Eventually(b.t, "what it got there given back", func() bool { return b.relays[2].Executed(locktest.RunsOf(protocol.ReleaseScript)) > 1 })
+		redistest.Eventually(b.t, "what it got there released", func() bool { return b.relays[2].Executed(locktest.RunsOf(protocol.ReleaseScript)) > 1 })
 		tries, since := -3, time.Now()
 		redistest.Eventually(b.t, "a second with two tries at most", func() bool {
 			if n := b.relays[0].Count(locktest.RunsOf(protocol.AcquireScript)); n > tries+2 {

@@ -178,7 +178,7 @@ func useEverything(t *testing.T, rdb redis.UniversalClient, name string, opts ..
 	contended, renewed := make(chan struct{}, 8), make(chan struct{}, 1)
 	open := func() *relock.Client {
 		locks, err := relock.New(rdb, append(opts, relock.WithPrefix("orders:"), relock.WithFencing(),
-			relock.WithSafetyPoll(time.Minute), // a wake-up that is not heard takes longer than the test may
+			relock.WithSafetyPoll(time.Minute), // a wake-up that is not received takes longer than the test may
 			relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { contended <- struct{}{} }}))...)
 		require.NoError(t, err)
 		return locks

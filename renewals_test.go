@@ -198,7 +198,7 @@ func TestRenewals_HookReportsEachOfABatch(t *testing.T) {
 			owners[e.Owner]++
 		}
 		require.Len(t, owners, 7)
-		require.Len(t, w.events.Of("renewed"), 7, "the hook tells of each")
+		require.Len(t, w.events.Of("renewed"), 7, "the hook reports each")
 		require.Empty(t, w.events.Of("renew failed"))
 		for _, m := range w.locks {
 			locktest.RequireUnlocked(t, m)
@@ -354,7 +354,7 @@ func TestRenewals_LostReplyToABatchLosesNoHold(t *testing.T) {
 				}
 				lost.Wait(t)
 				redistest.Eventually(t, "a renewal that failed", func() bool { return len(events.Of("renew failed")) > 0 })
-				redistest.Eventually(t, "another id: who knows what may still be executed", func() bool { return c.ID() != id })
+				redistest.Eventually(t, "another id: a command may still be executed", func() bool { return c.ID() != id })
 				fails := func() (owners map[string]bool) {
 					owners = map[string]bool{}
 					for _, e := range events.Of("renew failed") {

@@ -172,7 +172,7 @@ func TestRWMutex_ClaimLivesAsLongAsEachWaiterWants(t *testing.T) {
 	})
 }
 
-// The clock of the server may have been set back, or be that of another since a failover.
+// The clock of the server may have been set back, or be another server's since a failover.
 func TestRWMutex_LateClaimStartsAgain(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		b.anotherReads("alive:1", time.Hour)

@@ -41,7 +41,7 @@ func TestRWMutex_UnlockWithARefusedHandOverReleases(t *testing.T) {
 }
 
 // A copy that was held back may come when the refusal has been answered, and before the lock has been
-// given back: it is undone, and the Unlock is none of a lost lock.
+// released. It is undone, and the Unlock does not report a lost lock.
 func TestRWMutex_UnlockWithADelayedRefusedHandOverIsNoLoss(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

@@ -247,7 +247,7 @@ func TestRWMutex_NoNewReaderEntersAfterAClaim(t *testing.T) {
 		began, whose := field()
 		redistest.Eventually(b.t, "the second writer's claim", func() bool { _, now := field(); return now != whose })
 		from, _ := field()
-		require.Equal(b.t, began, from, "it begins anew: readers come in for ever")
+		require.Equal(b.t, began, from, "it begins again: readers come in for ever")
 		require.True(b.t, strings.HasPrefix(first, from))
 		cancel()
 		require.Error(b.t, locktest.OutcomeOf(b.t, other))

@@ -390,7 +390,7 @@ func TestRWMutex_ForceUnlockEndsReadersAndWriters(t *testing.T) {
 		forced, err = m.ForceUnlock(b.t.Context())
 		require.NoError(b.t, err)
 		require.True(b.t, forced)
-		require.ErrorIs(b.t, context.Cause(ctx), relock.ErrLost, "told first")
+		require.ErrorIs(b.t, context.Cause(ctx), relock.ErrLost, "reported first")
 		require.ErrorIs(b.t, b.me.Call(m.RUnlock), relock.ErrLost)
 		require.ErrorIs(b.t, b.you.Call(m.RUnlock), relock.ErrLost)
 	})

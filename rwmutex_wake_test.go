@@ -17,7 +17,7 @@ import (
 // soonerThanAPoll is less than the shortest sleep of a waiter that is listening.
 const soonerThanAPoll = time.Second
 
-// A process knows by itself what happens in it.
+// A process needs no message for what happens in it.
 func TestRWMutex_SidesOfAProcessWakeEachOtherWithoutPublish(t *testing.T) {
 	t.Parallel()
 	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+publish" })

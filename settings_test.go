@@ -70,9 +70,9 @@ func TestSettings_ListMustNotContradictItself(t *testing.T) {
 		set(&s)
 		s.endList()
 		require.ErrorContains(t, s.err, text)
-		require.Zero(t, s.given, "the next list begins anew")
+		require.Zero(t, s.given, "the next list begins again")
 		first := s.err
 		s.reject("another")
-		require.Equal(t, first, s.err, "the first one is told")
+		require.Equal(t, first, s.err, "the first one is reported")
 	}
 }

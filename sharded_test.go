@@ -215,7 +215,7 @@ func migrate(t *testing.T, cluster *redistest.Cluster, key string, from, to *red
 	require.NoError(t, source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", sinkID).Err())
 	host, port, err := net.SplitHostPort(to.Addr)
 	require.NoError(t, err)
-	for _, key := range source.ClusterGetKeysInSlot(ctx, int(slot), 100).Val() { // those of the line, too
+	for _, key := range source.ClusterGetKeysInSlot(ctx, int(slot), 100).Val() { // the keys of the line, too
 		require.NoError(t, source.Migrate(ctx, host, port, key, 0, 5*time.Second).Err())
 	}
 	for _, node := range []*redis.Client{sink, source} {
@@ -257,8 +257,8 @@ func (s *sharded) followsCrash(t *testing.T) {
 	c.pass()
 }
 
-// A connection that has gone deaf is replaced when polls find out what messages should have
-// told, on a Cluster whose nodes are all behind relays.
+// A connection that receives nothing any more is replaced when polls find out what messages should have
+// reported, on a Cluster whose nodes are all behind relays.
 func TestShardedPubSub_SilentConnectionOfAShardIsReplaced(t *testing.T) {
 	t.Parallel()
 	redistest.RequireVersion(t, 7)
@@ -293,7 +293,7 @@ func TestShardedPubSub_SilentConnectionOfAShardIsReplaced(t *testing.T) {
 	polled.holds.Unlocks(t, s.holder.Mutex(m.Name()))
 	require.NoError(t, locktest.OutcomeOf(t, passed))
 	polled.waits.Unlocks(t, m)
-	redistest.Eventually(t, "subscribed anew", func() bool { return relay.Count(redistest.Named("SSUBSCRIBE")) > subscriptions })
+	redistest.Eventually(t, "subscribed again", func() bool { return relay.Count(redistest.Named("SSUBSCRIBE")) > subscriptions })
 	relock.AwaitListening(t, s.waiter, sleeper.name)
 	sleeper.pass()
 }
@@ -331,7 +331,7 @@ func TestShardedPubSub_WaitersPollWhereItIsUnavailable(t *testing.T) {
 		{name: "no permission to subscribe", rules: []any{"-ssubscribe"}, since: 7},
 		{name: "no permission to publish", rules: []any{"-spublish"}, since: 7},
 		{name: "no permission for the channel", rules: []any{"resetchannels"}},
-		{name: "a server that does not know it", args: unknown},
+		{name: "a server without it", args: unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -171,7 +171,7 @@ func TestWait_EndsWithTheWaitTimeout(t *testing.T) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		locktest.HeldByAnother(t, rdb, key, time.Minute)
 		c := LocksOn(t, rdb, WithWaitTimeout(30*time.Millisecond))
-		// A wait that ends before Redis has answered cannot tell.
+		// A wait that ends before Redis has answered cannot name the holder.
 		redistest.Eventually(t, "an error that says who was in the way", func() bool {
 			start := time.Now()
 			err := c.Mutex(key).Lock(t.Context())

@@ -266,7 +266,7 @@ func TestWatchdog_DelayedRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
-		c := LocksOn(t, rdb, WithTTL(time.Second)) // of which depends how long it waits for a deaf connection
+		c := LocksOn(t, rdb, WithTTL(time.Second)) // which decides how long it waits for a connection without answers
 		m := c.Mutex(key, WithTTL(time.Minute), WithRenewInterval(20*time.Millisecond))
 		late := relay.HoldBackSilently(locktest.RunsOf(protocol.RenewScript))
 		locktest.RequireLocked(t, m)
@@ -283,7 +283,7 @@ func TestWatchdog_DelayedRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 	})
 }
 
-// slowly is an interval of renewals that leaves the time to tell of what comes before the first.
+// slowly is an interval of renewals that leaves the time to report what comes before the first.
 const slowly = 500 * time.Millisecond
 
 func TestHooks_ReportTheLifeOfALock(t *testing.T) {
@@ -337,7 +337,7 @@ func TestHooks_ReportALossAndItsReason(t *testing.T) {
 		redistest.Eventually(t, "the loss", func() bool { return len(events.Of("lost")) == 1 })
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		require.ErrorIs(t, events.Of("lost")[0].Err, lockerr.ErrNotOnRedis)
-		require.Empty(t, events.Of("released"), "one end is told once")
+		require.Empty(t, events.Of("released"), "one end is reported once")
 		require.NotEmpty(t, events.Of("lost")[0].Owner)
 	})
 }

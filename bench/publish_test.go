@@ -104,7 +104,7 @@ func TestTimeline_OfALossIsInThePromisedOrder(t *testing.T) {
 	require.NotEmpty(t, loss.Failed)
 	require.Less(t, loss.Renewed[len(loss.Renewed)-1], loss.Cut)
 	require.Less(t, loss.Cut, loss.Cancelled)
-	require.Less(t, loss.Cancelled, loss.Next, "the holder knows before another process has the lock")
+	require.Less(t, loss.Cancelled, loss.Next, "the holder is notified before another process has the lock")
 	require.Less(t, loss.Next, loss.Cut+2*loss.TTL)
 	requireWellFormed(t, []byte(loss.svg()))
 }

@@ -51,7 +51,7 @@ func TestSent_CommandsOfEveryContenderAreCounted(t *testing.T) {
 	require.Greater(t, written(), 2*2*len(contenders), "two locks and their unlocks of each")
 }
 
-// handOver has one client of c wait in vain for what another one holds, and get it after
+// handOver has one client of c wait without success for what another one holds, and get it after
 // that. Both stay open: what they do afterwards counts, too.
 func handOver(t *testing.T, c contender, s setup, name string) {
 	var sides [2]mutex

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// imports are, for each package, those that it may import, and those that only its tests may.
+// imports are, for each package, the packages that it may import, and the ones that only its tests may import.
 // A package is listed above all that it imports: so the arrows go one way.
 var imports = []struct{ pkg, may, tests string }{
 	{"", "check deployment mutant scenario stage worker", ""},
@@ -60,7 +60,7 @@ func TestImports_GoOneWay(t *testing.T) {
 	}
 }
 
-// requireWithin requires that of this module no other packages are imported than may be.
+// requireWithin requires that only the allowed packages of this module are imported.
 func requireWithin(t *testing.T, may, imported []string, by string) {
 	t.Helper()
 	for _, path := range imported {

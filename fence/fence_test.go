@@ -76,7 +76,7 @@ func TestFence_LowerTokenIsRefused(t *testing.T) {
 	}
 }
 
-// The whole way: the token is that of a lock, and the data may be on another Redis.
+// The whole way: the token is a lock's, and the data may be on another Redis.
 func TestFence_HolderThatLostItsLockCannotWriteAfterTheNext(t *testing.T) {
 	for name, w := range writes {
 		t.Run(name, func(t *testing.T) {

@@ -94,7 +94,7 @@ func (j *javaThread) call(t *testing.T, op string, l javaLock, change ...func(*c
 	return j.peer.receive(t, j.begin(op, l, change...), soonEnough)
 }
 
-// does requires that the method returns, and is for those that return nothing.
+// does requires that the method returns, and is for methods that return nothing.
 func (j *javaThread) does(t *testing.T, op string, l javaLock, change ...func(*command)) {
 	t.Helper()
 	require.NoError(t, j.call(t, op, l, change...).err())

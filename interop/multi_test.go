@@ -47,7 +47,7 @@ func TestJavaMulti_ExcludesAMultiMutex(t *testing.T) {
 }
 
 // Redisson takes the members of a MultiLock one after the other, in the order that it was
-// given: Java threads with different orders wait for each other in vain, for seconds.
+// given. Java threads with different orders wait for each other without success, for seconds.
 func TestJavaMulti_OverlappingLocksAreAllServed(t *testing.T) {
 	t.Parallel()
 	const turns = 5
@@ -83,7 +83,7 @@ func TestJavaMulti_OverlappingLocksAreAllServed(t *testing.T) {
 	d.requireFree(t, names...)
 }
 
-// threeServers are servers that know nothing of each other, and on each a Redisson client
+// threeServers are independent Redis servers, and on each a Redisson client
 // and a Mutex of one name.
 type threeServers struct {
 	deployments []*deployment

@@ -43,7 +43,7 @@ type place struct {
 	Watchdog  int64    `json:"watchdog"`
 }
 
-// An answer is a line from the Java program. The times are those of the system's clock.
+// An answer is a line from the Java program. The times come from the system's clock.
 type answer struct {
 	ID          int64           `json:"id"`
 	Value       json.RawMessage `json:"value"`

@@ -346,7 +346,7 @@ func TestReadWrite_RWMutexOnTheNameOfAPlainLockIsRefused(t *testing.T) {
 	d.requireFree(t, p.name)
 }
 
-// Redisson's readers do not know of writers that wait, and come in; ours stay out.
+// Redisson's readers ignore waiting writers, and come in. Ours stay out.
 func TestReadWrite_WaitingGoWriterKeepsOutGoReadersOnly(t *testing.T) {
 	t.Parallel()
 	d := single(t)

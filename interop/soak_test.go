@@ -72,7 +72,7 @@ func soak(t *testing.T, d *deployment, kind string, options ...relock.ClientOpti
 // A report is what the contenders of one language did.
 type report struct {
 	Served        []int    `json:"served"`        // holds of each contender
-	Written       int      `json:"written"`       // those of all holds that were no reader's
+	Written       int      `json:"written"`       // holds of all contenders that were no reader's
 	LongestMicros int64    `json:"longestMicros"` // wait of a contender
 	PauseMicros   int64    `json:"pauseMicros"`   // in which none of them got the lock
 	Errors        []string `json:"errors"`
@@ -163,7 +163,7 @@ func (c *contention) hold(turn int, entered func()) (writes int, err error) {
 }
 
 // inside is what a contender does under the lock: it checks that it is alone, and does what
-// loses updates if it is not. Its token, if it has one, has to be higher than that of the
+// loses updates if it is not. Its token, if it has one, has to be higher than the token of the
 // holder before.
 func (c *contention) inside(ctx context.Context, token int64) error {
 	if n, err := c.rdb.Incr(ctx, c.name+":inside").Result(); err != nil {

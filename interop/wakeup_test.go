@@ -75,7 +75,7 @@ func TestWakeUp_UnlockInJavaWakesAGoroutine(t *testing.T) {
 	})
 }
 
-// requireQuick requires that of some wake-ups 95 % took no longer than quickly. A machine
+// requireQuick requires that 95 % of some wake-ups took no longer than quickly. A machine
 // that is busy with something else may spoil a series: there are three.
 func requireQuick(t *testing.T, wakeUp func() time.Duration) {
 	t.Helper()
@@ -131,7 +131,7 @@ func TestWakeUp_EveryWaiterOfBothLanguagesIsServed(t *testing.T) {
 	})
 }
 
-// A publish on the wrong kind of channel is not heard: then the safety poll helps Go, and
+// A publish on the wrong kind of channel is not received. Then the safety poll helps Go, and
 // nothing but the end of the lease helps Java.
 func TestWakeUp_GoPollsAndJavaWaitsForTheLeaseIfOnlyJavaUsesShardedPubSub(t *testing.T) {
 	const poll, ttl = 300 * time.Millisecond, 2 * time.Second

@@ -22,7 +22,7 @@ func TestRun_ContextEndsWithALossAndTheRunFails(t *testing.T) {
 		locks := relocktest.New(t)
 		locker := lockerOf(t, locks)
 		begun, failed := make(chan context.Context, 1), make(chan error, 1)
-		var gocrons context.Context // which does not know of the loss
+		var gocrons context.Context // which is not cancelled by the loss
 		job, _ := addJob(t, started(t, gocron.WithDistributedLocker(locker)), never(), "nightly", func(ctx context.Context) error {
 			return locker.Do(ctx, func(held context.Context) error {
 				gocrons = ctx

@@ -53,7 +53,7 @@ func addJob(t *testing.T, s gocron.Scheduler, when gocron.JobDefinition, name st
 	refused := make(chan error, 1000)
 	listen := gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, job string, err error) {
 		if job != name {
-			err = errors.New("told of another job: " + job)
+			err = errors.New("notified of another job: " + job)
 		}
 		refused <- err
 	}))

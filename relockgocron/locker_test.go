@@ -172,7 +172,7 @@ func TestLocker_EachRunIsAnOwner(t *testing.T) {
 		require.ErrorIs(t, first.Unlock(t.Context()), relock.ErrNotHeld, "a second time")
 		second, err := l.Lock(ctx, name)
 		require.NoError(t, err)
-		require.ErrorIs(t, first.Unlock(t.Context()), relock.ErrNotHeld, "nor that of a later run")
+		require.ErrorIs(t, first.Unlock(t.Context()), relock.ErrNotHeld, "nor the lock of a later run")
 		unlock(t, second)
 	})
 }

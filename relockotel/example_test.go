@@ -34,7 +34,7 @@ func shipOrder(ctx context.Context, rdb redis.UniversalClient, ship func(context
 	return telemetry.Do(ctx, locks.Mutex("orders:42"), ship) // as m.Do, with a span
 }
 
-// The providers are those of the process: here they keep what they are told.
+// The providers are the ones of the process. Here they keep what they receive.
 func Example() {
 	metrics, spans := sdkmetric.NewManualReader(), tracetest.NewSpanRecorder()
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics)))

@@ -102,7 +102,7 @@ func (o *observer) total(tb testing.TB, name string, attrs ...attribute.KeyValue
 	return sum
 }
 
-// count is that of total.
+// count is the count of total.
 func (o *observer) count(tb testing.TB, name string, attrs ...attribute.KeyValue) int {
 	tb.Helper()
 	return int(o.total(tb, name, attrs...).count)
@@ -146,7 +146,7 @@ func (o *observer) onlyEnded(tb testing.TB, name string) sdktrace.ReadOnlySpan {
 	return spans[0]
 }
 
-// attributesOf are those of a span, by key.
+// attributesOf returns the attributes of a span, by key.
 func attributesOf(s sdktrace.ReadOnlySpan) map[string]any {
 	attrs := make(map[string]any)
 	for _, a := range s.Attributes() {

@@ -49,7 +49,7 @@ func ofReaders(o *observer, key string, m *relock.RWMutex) subject {
 		func(ctx context.Context, fn func(context.Context) error) error { return o.RDo(ctx, m, fn) }, m.RContext, m.ForceUnlock}
 }
 
-// subjects returns one of each kind. Those that share names contend.
+// subjects returns one of each kind. Subjects that share names contend.
 func subjects(o *observer, c *relock.Client, key string, opts ...relock.MutexOption) []subject {
 	both, readers := []string{key, key + "-2"}, key+"-rw"
 	return []subject{
@@ -133,7 +133,7 @@ func (l *load) ended(s subject, unlocked error) {
 		l.count(s, "released")
 	case errors.Is(unlocked, relock.ErrLost):
 		l.count(s, "lost")
-	default: // what came after it in this process was forced open before Redis knew
+	default: // what came after it in this process was forced open before Redis had it
 		l.count(s, "untold")
 	}
 }
@@ -211,7 +211,7 @@ func (l *load) work(s subject, expires bool) {
 	time.Sleep(rand.N(2 * time.Millisecond))
 	switch rand.N(12) {
 	case 0:
-		_, _ = s.force(context.Background()) // Unlock tells if it has been
+		_, _ = s.force(context.Background()) // Unlock reports if it has been
 	case 1:
 		l.rdb.Del(context.Background(), s.keys...)
 	}
@@ -281,9 +281,9 @@ func TestLoad_CountsMatchTheResultsOfCalls(t *testing.T) {
 		}
 		all.Wait()
 		ended := func() bool { return l.o.count(t, "relock.holds") == 0 }
-		redistest.Eventually(t, "the last loss is told", ended)
+		redistest.Eventually(t, "the last loss is reported", ended)
 		l.close()
-		redistest.Eventually(t, "Close is told", ended)
+		redistest.Eventually(t, "Close is reported", ended)
 		l.o.requireAtRest(t)
 		l.requireReported()
 		for _, how := range []string{"acquired", "busy", "timeout", "cancelled", "failed", "released", "lost"} {
@@ -366,7 +366,7 @@ func trouble(t *testing.T, locks *relock.Client) {
 	time.Sleep(rand.N(2 * time.Second))
 }
 
-// Hooks of one handle replace those of its client: joined, they count on.
+// Hooks of one handle replace the hooks of its client: joined, they count on.
 func TestLoad_HandleWithHooksCountsIfTheyAreJoined(t *testing.T) {
 	o, reported := observe(t), 0
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))

@@ -177,7 +177,7 @@ func TestMetrics_UnconfirmedReleaseIsDistinct(t *testing.T) {
 	})
 }
 
-// The lock was forced open for its next holder in the same process, before Redis knew of the Unlock.
+// The lock was forced open for its next holder in the same process, before Redis received the Unlock.
 func TestMetrics_ReleaseThatFailedForTheNextHoldersLossIsNoLoss(t *testing.T) {
 	o := observe(t)
 	e := relock.Event{Name: "orders:42", Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired, Context: t.Context()}

@@ -30,7 +30,7 @@ func TestAlerts_RulesAreValid(t *testing.T) { promtool(t, "check", "rules", "ale
 
 func TestAlerts_FireWhenTheyShould(t *testing.T) { promtool(t, "test", "rules", "alerts_test.yml") }
 
-// promtool does not know which series there are.
+// promtool does not check which series exist.
 func TestAlerts_UseExistingSeries(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex}

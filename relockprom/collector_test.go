@@ -66,7 +66,7 @@ func TestCollector_CountsEachEvent(t *testing.T) {
 	}, gathered(t, registry).nonzero())
 }
 
-// That Redis did not know the lock any more is a loss, though it was Unlock that found out.
+// A lock that Redis does not have any more is a loss, though it was Unlock that found out.
 func TestCollector_CountsALossThatUnlockFinds(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired}

@@ -119,7 +119,7 @@ func resultOf(err error) string {
 	}
 }
 
-// causeOf is what the label cause says of a hold of which Unlock has returned err.
+// causeOf returns the label cause of a hold whose Unlock has returned err.
 func causeOf(err error) string {
 	for text, cause := range map[string]string{"lease expired": "expired", "the key was deleted": "gone", "forced open": "forced"} {
 		if strings.Contains(err.Error(), text) {

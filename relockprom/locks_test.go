@@ -145,7 +145,7 @@ func secondsOf(t *testing.T, registry *prometheus.Registry, name string) (sum fl
 	return sum
 }
 
-// The hooks of a handle replace those of its client: joined, both are called.
+// The hooks of a handle replace its client's hooks: joined, both are called.
 func TestLocks_HandleWithHooksIsCountedIfTheyAreJoined(t *testing.T) {
 	inBubble(t, func(t *testing.T, locks *relock.Client, registry *prometheus.Registry) {
 		collector, own := registered(t)

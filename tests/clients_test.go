@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// wrapper is a client of a type that the library has never heard of, as applications make them to
+// wrapper is a client of a type that the library does not contain, as applications make them to
 // count or to trace what they send.
 type wrapper struct {
 	redis.UniversalClient

@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// useEngine makes c know the map of slots, and the server the scripts.
+// useEngine has c load the map of slots, and the server the scripts.
 func useEngine(t *testing.T, c *relock.Client, servers ...*redistest.Backend) {
 	t.Helper()
 	_, err := c.Mutex("warm up").State(t.Context())

@@ -74,7 +74,7 @@ func TestFair_TryLockDoesNotOvertake(t *testing.T) {
 		require.Empty(t, locktest.FairQueueOf(t, rdb, key), "TryLock waits")
 		waiting := waiter.Lock(t.Context(), c.FairMutex(key))
 		locktest.AwaitFairQueue(t, rdb, key, 1)
-		require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is told
+		require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is notified
 		require.False(t, locktest.NewActor(t).Tries(t, other.FairMutex(key)), "the lock is free, but another owner waits")
 		require.NoError(t, locktest.OutcomeOf(t, waiting), "served by whoever came")
 		waiter.Unlocks(t, c.FairMutex(key))
@@ -239,7 +239,7 @@ func TestFair_UnavailableTokenIsReportedToTheWaiter(t *testing.T) {
 		require.NoError(t, rdb.Set(t.Context(), locktest.CounterOf(key), "nonsense", 0).Err())
 		holder.Unlocks(t, c.FairMutex(key))
 		require.ErrorIs(t, locktest.OutcomeOf(t, waiting), relock.ErrInvalidName)
-		redistest.Eventually(t, "given back", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
+		redistest.Eventually(t, "released", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
 		locktest.RequireFairFree(t, rdb, key)
 	})
 }

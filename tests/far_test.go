@@ -32,7 +32,7 @@ type farConn struct {
 	net.Conn              // the client's end
 	end       net.Conn    // the other end of that
 	server    net.Conn    // to Redis
-	forgotten atomic.Bool // nothing arrives any more, and neither end is told
+	forgotten atomic.Bool // nothing arrives any more, and neither end is notified
 }
 
 // inBubbleFar runs test with a Redis in a bubble.
@@ -185,7 +185,7 @@ func TestLock_IsHadAtTheFirstTryFarAway(t *testing.T) {
 	}
 }
 
-// Gateways forget connections on which nothing was sent for some minutes, and tell neither end.
+// Gateways forget connections on which nothing was sent for some minutes, and notify neither end.
 func TestTryLock_GetsTheLockThoughAllConnectionsWereForgotten(t *testing.T) {
 	t.Parallel()
 	for name, opts := range ways {

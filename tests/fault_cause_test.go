@@ -173,7 +173,7 @@ func TestOutage_ManyFailuresDoNotEachDial(t *testing.T) {
 	}
 }
 
-// It is not known beforehand where the dialer of a failover client leads to.
+// Where the dialer of a failover client leads to is not known beforehand.
 func TestCause_SilenceNamesTheMasterBehindSentinel(t *testing.T) {
 	t.Parallel()
 	set := redistest.NewSentinel(t)

@@ -21,5 +21,5 @@ func locksOn(tb testing.TB, rdb redis.UniversalClient, opts ...relock.ClientOpti
 	return locktest.Closed[*relock.Client](tb)(relock.New(rdb, locktest.Options(relock.WithoutPipelining(), opts)...))
 }
 
-// chronicle records what hooks are told.
+// chronicle records the events that hooks receive.
 type chronicle = locktest.Chronicle[relock.Event, relock.Hooks]

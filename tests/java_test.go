@@ -68,7 +68,7 @@ func TestJava_ReaderWithALongTTLOutlivesADyingJavaReader(t *testing.T) {
 	})
 }
 
-// javaWaits has a Java thread stand first in the queue of its fair lock, and returns where it is told.
+// javaWaits has a Java thread stand first in the queue of its fair lock, and returns the messages that it receives.
 func javaWaits(t *testing.T, rdb *redis.Client, key string) <-chan *redis.Message {
 	t.Helper()
 	const first, second = "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "8743c9c0-0795-4907-87fd-6c719a6b4586:2"

@@ -89,7 +89,7 @@ func TestLine_ContendedHoldCostsTwoCommandsAndNoTryBeforeTheEntry(t *testing.T) 
 	})
 }
 
-// unsubscribedWaiter is one that waits for a Mutex, whose process would hear of a grant, and cannot poll.
+// unsubscribedWaiter waits for a Mutex. Its process is subscribed to grants, and cannot poll.
 type unsubscribedWaiter struct {
 	m       *relock.Mutex
 	owner   *locktest.Actor
@@ -112,7 +112,7 @@ func enterUnsubscribed(t *testing.T, b *redistest.Backend, key string) *unsubscr
 	return w
 }
 
-// served requires that it has the lock, and has it give that back.
+// served requires that it has the lock, and releases it.
 func (w *unsubscribedWaiter) served(t *testing.T) {
 	t.Helper()
 	require.NoError(t, locktest.OutcomeOf(t, w.waiting))
@@ -130,7 +130,7 @@ func TestLine_NoNewcomerOvertakesAtAFreeLock(t *testing.T) {
 				m := lock(locksOn(t, rdb), key)
 				locktest.HeldByAnother(t, rdb, key, time.Minute)
 				first := enterUnsubscribed(t, b, key)
-				require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is told
+				require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is notified
 				require.False(t, newcomer.Tries(t, m), "the lock is free, but another waits")
 				waiting := newcomer.Lock(t.Context(), m)
 				locktest.AwaitFairQueue(t, rdb, key, 1)
@@ -146,7 +146,7 @@ func TestLine_NoNewcomerOvertakesAtAFreeLock(t *testing.T) {
 	}
 }
 
-// The second polls, because the first cannot: the first gets the lock, and is told.
+// The second polls, because the first cannot: the first gets the lock, and is notified.
 func TestLine_FreeLockIsGrantedToTheFirstWhoeverPolls(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]func(rdb *redis.Client, c *relock.Client, key string) error{

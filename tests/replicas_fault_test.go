@@ -204,7 +204,7 @@ func TestReplicas_WorkOnACluster(t *testing.T) {
 		require.Equal(t, id, c.ID(), "nothing was in doubt")
 		stats, err := old.Client(t).Info(ctx, "errorstats").Result()
 		require.NoError(t, err)
-		require.Contains(t, stats, "errorstat_MOVED", "the client knew before")
+		require.Contains(t, stats, "errorstat_MOVED", "the client had the new map of slots before")
 		locktest.RequireUnlocked(t, m)
 	})
 	t.Run("after ASK", func(t *testing.T) {

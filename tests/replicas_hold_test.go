@@ -38,7 +38,7 @@ func TestReplicas_UnconfirmedWaiterIsRefusedAndTheNextTries(t *testing.T) {
 	b.awaitFree(b.key)
 }
 
-// A failover could bring back the lease that the replicas know of: it is that which counts.
+// A failover could bring back the lease that the replicas have. That lease counts.
 func TestReplicas_UnconfirmedRenewalsLoseTheHoldInTime(t *testing.T) {
 	const ttl = 3 * time.Second
 	b := newReplicaBench(t, 1, relock.WithTTL(ttl), relock.WithReplicas(1, 200*time.Millisecond), relock.WithRenewInterval(100*time.Millisecond))
@@ -205,7 +205,7 @@ func TestMinHold_IsConfirmedByReplicas(t *testing.T) {
 	id := b.locks.ID()
 	b.pause()
 	require.ErrorIs(t, m.Unlock(), relock.ErrNotReplicated)
-	require.NotEqual(t, id, b.locks.ID(), "a failover may bring the hold back, of which no later one may be a level")
+	require.NotEqual(t, id, b.locks.ID(), "a failover may bring the hold back, and no later hold may re-enter it")
 	require.Greater(t, locktest.TTLOf(b.master, b.key), time.Minute)
 	b.resume()
 	_, err = m.ForceUnlock(t.Context())

@@ -54,7 +54,7 @@ func (b *replicaBench) resume() {
 	}
 }
 
-// awaitEvent waits until a hook was told n times of something.
+// awaitEvent waits until a hook was called n times.
 func (b *replicaBench) awaitEvent(hook string, n int) {
 	b.t.Helper()
 	b.events.Await(b.t, hook, n)

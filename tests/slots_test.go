@@ -52,7 +52,7 @@ func TestSlots_HandOverDuringAMoveIsWhole(t *testing.T) {
 	}
 }
 
-// Of a wake-up by classic pub/sub Redis counts only those who hear it at that node.
+// Of a wake-up by classic pub/sub Redis counts only the receivers at that node.
 func TestSlots_OtherProcessesHaveTheirTurnWhereverSubscribed(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)

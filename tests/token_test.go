@@ -11,8 +11,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// One acquisition has one token: that of the holder is the one that State, and a getToken of Java, return. After an
-// unlock of Java the waiter's own poll grants the lock, and a message tells of that, too.
+// One acquisition has one token. State, and a getToken of Java, return the holder's token. After an
+// unlock of Java the waiter's own poll grants the lock, and a message reports that, too.
 func TestTokens_AfterAForeignUnlockTheCounterHasThatOfTheHolder(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, waiter := redistest.Key(t), locktest.NewActor(t)

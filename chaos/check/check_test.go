@@ -355,7 +355,7 @@ func TestLoss_IsNoticedInTime(t *testing.T) {
 			s.pause(1, 500, 5000)
 			s.by(1, "a").locks(0, 1, 1).loses(5250).unlocks(5260, 5270, isLost).lives(9000)
 		}},
-		{name: "long after one had it who had not heard that data was lost", rules: untokened, record: func(s *script) {
+		{name: "long after one had it who had not noticed that data was lost", rules: untokened, record: func(s *script) {
 			s.dataLoss(400)
 			s.by(2, "b").locks(405, 410, 0).renews(700).renews(1000).renews(1300).loses(1800).unlocks(1801, 1802, isLost).lives(3000)
 			s.by(1, "a").locks(440, 450, 0).loses(460).unlocks(461, 462, isLost).lives(3000)

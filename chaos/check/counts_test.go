@@ -61,7 +61,7 @@ func TestCounts_AreExact(t *testing.T) {
 
 func TestUnlock_ReportsTheTruth(t *testing.T) {
 	runCases(t, []testCase{
-		{name: "Redis could not be told", record: func(s *script) {
+		{name: "Redis could not be reached", record: func(s *script) {
 			s.fault(2, 100)
 			s.by(1, "a").locks(0, 1, 1).unlocks(5, 90, failed).lives(3000)
 			s.by(2, "b").locks(6, 1010, 2).unlocks(1020, 1021, ok)
@@ -79,7 +79,7 @@ func TestUnlock_ReportsTheTruth(t *testing.T) {
 		{name: "so early elsewhere", want: []string{"I4"}, record: func(s *script) {
 			s.by(1, "a").runsOut(989)
 		}},
-		{name: "nothing is told where the process did not run", record: func(s *script) {
+		{name: "nothing is reported where the process did not run", record: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).holds(300).loses(991).unlocks(1000, 1001, isLost)
 		}},
 		{name: "not held", want: []string{"I4"}, record: func(s *script) {
@@ -102,7 +102,7 @@ func TestUnlock_ReportsTheTruth(t *testing.T) {
 			s.fault(2, 100)
 			s.by(1, "a").locks(0, 1, 1).holds(50, 100).loses(150).unlocks(155, 160, isLost)
 		}},
-		{name: "a misuse was not told", want: []string{"I4"}, record: func(s *script) {
+		{name: "a misuse was not reported", want: []string{"I4"}, record: func(s *script) {
 			s.by(1, "a").record(1, history.Event{Kind: history.Misused, Outcome: failed, Err: "nil"})
 		}},
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// simulation plays a correct lock: one holder at a time, who gives it back, or loses it to a
-// fault, a pause or a kill, while others wait in vain.
+// simulation plays a correct lock: one holder at a time, who releases it, or loses it to a
+// fault, a pause or a kill, while others wait without success.
 type simulation struct {
 	*script
 	*rand.Rand
@@ -125,7 +125,7 @@ func (s *simulation) outage(a *actor, t int64) {
 	s.now = over + 30
 }
 
-// stopped is a holder that misses its deadline, and hears of that when it goes on.
+// stopped is a holder that misses its deadline, and notices that when it goes on.
 func (s *simulation) stopped(a *actor, t int64) {
 	over := t + 1000
 	on := over + s.between(0, 2000)
@@ -264,7 +264,7 @@ var corruptions = []corruption{
 		s.events[i].Count++
 		return true
 	}},
-	{"an Unlock that knows nothing", []string{"I4"}, func(s *simulation, at int) bool {
+	{"an Unlock that finds no hold", []string{"I4"}, func(s *simulation, at int) bool {
 		i := s.next(at, func(e history.Event) bool { return e.Kind == history.UnlockReturn && e.Outcome == ok })
 		if i < 0 {
 			return false

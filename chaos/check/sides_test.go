@@ -65,7 +65,7 @@ func TestSides_ReadersDoNotKeepAWriterOut(t *testing.T) {
 			stream(s, 0, 400)
 			s.by(3, "w").locks(0, 450, 1).holds(460).unlocks(461, 462, ok)
 		}},
-		{name: "after another writer it begins anew", record: func(s *script) {
+		{name: "after another writer it begins again", record: func(s *script) {
 			stream(s, 0, 300)
 			s.by(4, "v").locks(290, 450, 1).holds(460).unlocks(470, 471, ok)
 			stream(s, 500, 800)

@@ -35,7 +35,7 @@ const (
 // thisRun distinguishes the processes of these tests from others at the same time.
 var thisRun = rand.Text()
 
-// processesOf returns the processes of a run of tests, those of one test and its subtests, or with "" all. Where
+// processesOf returns the processes of one test of a run and of its subtests, or with "" all of the run. Where
 // there is no /proc it finds none.
 func processesOf(run, test string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -75,7 +75,7 @@ func noProcessLeft(t *testing.T) {
 // test has killed has none.
 func noKeyLeft(t *testing.T, rdb redis.UniversalClient) {
 	t.Cleanup(func() {
-		ctx := context.Background() // that of t is over
+		ctx := context.Background() // the context of t is over
 		for end := time.Now().Add(redistest.SoonEnough); ; time.Sleep(redistest.LookEvery) {
 			left, err := keysLeft(ctx, rdb)
 			var down *net.OpError

@@ -45,7 +45,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// environ is that of a program under test: nothing of the tests' own is in it.
+// environ is the environment of a program under test. It contains nothing of the tests' own.
 func environ(redisURL, test string) []string {
 	// The race detector sleeps for a second before each exit with 0, unless that is switched off.
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",

@@ -101,8 +101,8 @@ func TestLs_ListsLocksOfEveryKindAndNothingElse(t *testing.T) {
 func TestWatch_FollowsWithAndWithoutMessages(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "deaf", "on", ">x", "~*", "+@all", "resetchannels").Err())
-	for name, at := range map[string][]string{"a": {url, "1h"}, "b": {"redis://deaf:x@" + s.Addr, "50ms"}} {
+	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "nochannels", "on", ">x", "~*", "+@all", "resetchannels").Err())
+	for name, at := range map[string][]string{"a": {url, "1h"}, "b": {"redis://nochannels:x@" + s.Addr, "50ms"}} {
 		t.Run(at[1], func(t *testing.T) {
 			t.Parallel()
 			w := start(t, at[0], "watch", "--json", "--interval", at[1], name)

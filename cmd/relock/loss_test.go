@@ -31,7 +31,7 @@ func TestLoss_SilentRedisEndsTheCommandBeforeTheLease(t *testing.T) {
 		t.Run("stubborn "+strconv.FormatBool(stubborn), func(t *testing.T) {
 			t.Parallel()
 			s, url := server(t)
-			file, terminated, next := inDir(t, "beats"), inDir(t, "told"), inDir(t, "next")
+			file, terminated, next := inDir(t, "beats"), inDir(t, "terminated"), inDir(t, "next")
 			holder := start(t, url, "run", "--ttl", "3s", "--kill-after", "1s", "a", "--", "sh", "-c", beating(file, terminated, stubborn))
 			holder.awaitOut(t, "ready")
 			waiter := start(t, url, "run", "--ttl", "20s", "a", "--", "sh", "-c", "date +%s%N > "+next+"; echo next; exec sleep 60")
@@ -101,7 +101,7 @@ func TestLoss_OfATakenLockEndsTheCommand(t *testing.T) {
 	_, url := server(t)
 	for _, stubborn := range []bool{false, true} {
 		name := "a" + strconv.FormatBool(stubborn)
-		p := start(t, url, "run", "--ttl", "1s", "--kill-after", "300ms", name, "--", "sh", "-c", beating(inDir(t, "beats"), inDir(t, "told"), stubborn))
+		p := start(t, url, "run", "--ttl", "1s", "--kill-after", "300ms", name, "--", "sh", "-c", beating(inDir(t, "beats"), inDir(t, "terminated"), stubborn))
 		p.awaitOut(t, "ready")
 		code, out, _ := run(t, url, "force", name)
 		require.Equal(t, 0, code)

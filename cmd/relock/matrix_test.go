@@ -22,7 +22,7 @@ type place struct {
 	ready   func() error          // after a trouble
 }
 
-// Short time-outs: those of go-redis are not the subject.
+// Short time-outs: the time-outs of go-redis are not the subject.
 const impatient = "?dial_timeout=500ms&read_timeout=500ms"
 
 var places = map[string]func(t *testing.T) place{

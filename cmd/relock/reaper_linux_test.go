@@ -53,7 +53,7 @@ func inNamespace() *syscall.SysProcAttr {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}}
 }
 
-// childrenOf counts the children of a process, also those that have ended and are not reaped.
+// childrenOf counts the children of a process, also children that have ended and are not reaped.
 func childrenOf(pid int) (n int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {

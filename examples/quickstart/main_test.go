@@ -167,7 +167,7 @@ func TestDetects_WrongLevels(t *testing.T) {
 	require.ErrorContains(t, n.expect(t.Context(), "here", 1, true), "TryLock of another worker says false")
 	require.NoError(t, n.mine.Unlock())
 	require.ErrorContains(t, n.expect(t.Context(), "here", 0, false), "TryLock of another worker says true")
-	require.NoError(t, n.expect(t.Context(), "here", 0, true), "what a check took is given back")
+	require.NoError(t, n.expect(t.Context(), "here", 0, true), "what a check took is released")
 }
 
 func TestDetects_ALongJobWithoutAWatchdog(t *testing.T) {

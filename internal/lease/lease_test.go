@@ -103,7 +103,7 @@ func TestLease_DeadlineMovesNeitherBackNorBeyondAnAnsweredRequest(t *testing.T) 
 	}
 }
 
-// The wall clock was set back between two requests: the deadline is that of one of them, on
+// The wall clock was set back between two requests: the deadline is the one of one request, on
 // both clocks, or a suspension of the machine could go unnoticed.
 func TestLease_DeadlineIsOfOneRequestOnBothClocks(t *testing.T) {
 	var l Lease

@@ -52,7 +52,7 @@ func (b *trial) enters(ticket uint64, terms *protocol.Terms) *place {
 	return p
 }
 
-// placed makes a place of which the request was answered.
+// placed makes a place whose request was answered.
 func (b *trial) placed(ticket uint64) *place {
 	p := b.enters(ticket, terms())
 	b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now})
@@ -145,13 +145,13 @@ func TestPlace_UnprovenGrantIsNotTaken(t *testing.T) {
 		granted bool
 	}{
 		"it is proven": {terms: terms(), message: "1 0", granted: true},
-		"a copy of the request may make it again":    {terms: terms(), out: redisexec.Outcome{Ambiguous: true}, message: "1 42"},
-		"just before its lease may be over":          {terms: terms(), passes: 4950*time.Millisecond - 1, message: "1 42", granted: true},
-		"its lease may be over":                      {terms: terms(), passes: 4950 * time.Millisecond, message: "1 42"},
-		"a token was wished, and is told":            {terms: fenced, message: "1 42", granted: true},
-		"a token was wished, and is not told":        {terms: fenced, message: "1"},
-		"a token was wished, and is none":            {terms: fenced, message: "1 none"},
-		"no token was wished, and what is told none": {terms: terms(), message: "1 none", granted: true},
+		"a copy of the request may make it again":     {terms: terms(), out: redisexec.Outcome{Ambiguous: true}, message: "1 42"},
+		"just before its lease may be over":           {terms: terms(), passes: 4950*time.Millisecond - 1, message: "1 42", granted: true},
+		"its lease may be over":                       {terms: terms(), passes: 4950 * time.Millisecond, message: "1 42"},
+		"a token was wished, and is given":            {terms: fenced, message: "1 42", granted: true},
+		"a token was wished, and is not given":        {terms: fenced, message: "1"},
+		"a token was wished, and is none":             {terms: fenced, message: "1 none"},
+		"no token was wished, and what is given none": {terms: terms(), message: "1 none", granted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTrial(t)
@@ -251,10 +251,10 @@ func TestPlace_PassesToAnotherWaiterOfTheProcess(t *testing.T) {
 			}
 			before := p.rung
 			b.Adopt(p.Entry, func() { heir++ })
-			require.Equal(t, settledBefore, heir == 1, "it is told of what has happened")
+			require.Equal(t, settledBefore, heir == 1, "it is notified of what has happened")
 			b.message("1 42")
 			require.Equal(t, 1, heir)
-			require.Equal(t, before, p.rung, "the one before is not told any more")
+			require.Equal(t, before, p.rung, "the one before is not notified any more")
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 var errRefused = errors.New("refused")
 
-// hub has subscriptions, none of which is ever live: the hub that makes them is closed. So whether
+// hub has subscriptions that never become live: the hub that makes them is closed. So whether
 // messages arrive is a matter of the tests with a Redis.
 type hub struct {
 	*wake.Hub

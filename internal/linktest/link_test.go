@@ -80,7 +80,7 @@ func TestLink_RefusalEnds(t *testing.T) {
 	})
 }
 
-// What the server hears, and what the client does, when the connection of a command breaks.
+// What the server receives, and what the client does, when the connection of a command breaks.
 func TestLink_TrapLosesItsReplies(t *testing.T) {
 	for _, c := range []struct {
 		trap Trap

@@ -419,7 +419,7 @@ func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
 			})
 		}
 	}
-	if redistest.Available() { // a miniredis takes five times as long, and knows no more
+	if redistest.Available() { // a miniredis takes five times as long, and finds no more
 		test(t, redistest.Redis(t))
 	} else {
 		test(t, redistest.Mini(t))

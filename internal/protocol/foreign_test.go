@@ -197,7 +197,7 @@ func TestForeignWaiters_UnusedTurnDoublesTheTimeToTheNext(t *testing.T) {
 	}
 }
 
-// That one took it is seen by the holder, by the first having polled twice, or by who gives it back.
+// That one took it is seen by the holder, by the first having polled twice, or by who releases the lock.
 func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
 	taken := foreignNote{interval: time.Second, till: -time.Millisecond}
 	heldByForeignWaiter := func(b *linedBench) {
@@ -217,7 +217,7 @@ func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
 			b.note(twice)
 			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
 		},
-		"it gives it back as one of ours does": func(b *linedBench) {
+		"it releases the lock as one of ours does": func(b *linedBench) {
 			heldByForeignWaiter(b)
 			require.True(b.t, b.release("another:1").Granted)
 			require.Equal(b.t, you, b.holder())

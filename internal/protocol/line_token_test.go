@@ -44,7 +44,7 @@ func TestLine_AGrantHasOneToken(t *testing.T) {
 }
 
 // A poll that is under way when a release grants the lock finds that. It returns the token of the message, which the
-// waiter may have got first, if it can tell that it was minted since the waiter was told that it waits. Otherwise
+// waiter may have got first, if it is certain that it was minted since a reply said that the waiter waits. Otherwise
 // a failover may have brought back an earlier hold by the same name: that one's token is not returned again.
 func TestLine_APollRepeatsTheTokenOfAGrant(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {

@@ -11,7 +11,7 @@ import (
 
 // A TryLock sends few arguments, and examines the line only if the lock is free and has one.
 
-// onRelay returns b with a protocol that goes through a relay to backend, on connections that know the scripts.
+// onRelay returns b with a protocol that goes through a relay to backend, to a server that has the scripts.
 func (b *linedBench) onRelay(backend *redistest.Backend) (*linedBench, *redistest.Relay) {
 	relay := redistest.NewRelay(b.t, backend.Addr)
 	rdb := redis.NewClient(redistest.Options(relay.Addr))

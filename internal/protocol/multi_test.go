@@ -133,7 +133,7 @@ func TestMultiKeys_EachHasItsOwnCount(t *testing.T) {
 			mustDo(t, out)
 			require.Equal(t, Released{Ours: true, Receivers: 1}, status)
 		})
-		require.Equal(t, [][]string{{"0"}, nil, nil}, messages, "only the key given back is free")
+		require.Equal(t, [][]string{{"0"}, nil, nil}, messages, "only the released key is free")
 		require.Equal(t, []picture{absent, hashOf(asked, me, "1"), hashOf(asked, me, "2")}, b.lookAll(target))
 	})
 }

@@ -116,7 +116,7 @@ func TestScripts_LeaseThatRunsOutWithinOneIsNoError(t *testing.T) {
 				reached = b.passes(n, func() { out = c.ask(b) })
 				require.NoError(t, out.Err, "before command %d", n)
 			}
-			require.Greater(t, n, 3, "the server told of no command")
+			require.Greater(t, n, 3, "the server reported no command")
 		})
 	}
 }

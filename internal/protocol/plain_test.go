@@ -160,20 +160,20 @@ func TestRenew_LengthensALeaseAndCreatesNothing(t *testing.T) {
 
 // What a release replied, in words.
 const (
-	notOurs = "not ours, heard by 0"
-	quietly = "ours, heard by 0"
+	notOurs = "not ours, received by 0"
+	quietly = "ours, received by 0"
 )
 
 func textOfRelease(r Released) string {
 	if r.Ours {
-		return fmt.Sprintf("ours, heard by %d", r.Receivers)
+		return fmt.Sprintf("ours, received by %d", r.Receivers)
 	}
-	return fmt.Sprintf("not ours, heard by %d", r.Receivers)
+	return fmt.Sprintf("not ours, received by %d", r.Receivers)
 }
 
 func TestRelease_FreesTheOwnHoldAndNotifiesOnce(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		grants := "ours, heard by 1"
+		grants := "ours, received by 1"
 		b.check(append(heldByOthers(notOurs, notOurs, notOurs),
 			untouched("absent", absent, notOurs),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: absent, reply: grants, grants: true},
@@ -232,10 +232,10 @@ func TestRename_ReportsTheLastOwnerAndShortensNoLease(t *testing.T) {
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: known, reply: "true"},
 			situation{name: "mine for longer", before: hashOf(long, me, "1"), after: hashOf(long, you, "1"), reply: "true"},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: known, reply: "true"},
-			situation{name: "told before", before: hashOf(short, you, "1"), after: known, reply: "true"},
-			untouched("told before for longer", hashOf(long, you, "1"), "true"),
+			situation{name: "renamed before", before: hashOf(short, you, "1"), after: known, reply: "true"},
+			untouched("renamed before for longer", hashOf(long, you, "1"), "true"),
 			// A copy that arrives after the new owner added a level must not take it away.
-			situation{name: "told before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: "true"},
+			situation{name: "renamed before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
 			ours, _, out := b.Rename(b.t.Context(), options, target, me, you, asked)
 			return yes(ours, out)

@@ -140,7 +140,7 @@ var lame = map[string]map[string]string{
 	"renew":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
 	"rename": {
 		"done alone": list(1), "done, bare": ":1\r\n", "two": list(2, 0), "refusal alone, bare": ":-1\r\n",
-		"heard by a named number": list(1, bulk("7")), "heard by less than none": list(1, -2),
+		"received by a named number": list(1, bulk("7")), "received by less than none": list(1, -2),
 	},
 	"renew many": {
 		"none": ":0\r\n", "more than all": ":2\r\n",
@@ -148,11 +148,11 @@ var lame = map[string]map[string]string{
 	},
 	"force": {"two": ":2\r\n", "minus one": ":-1\r\n"},
 	"release": {
-		"heard by less than none": ":-2\r\n",
-		"done, in a list":         list(1),
-		"done, in a longer list":  list(1, 1),
-		"not ours alone":          list(0),
-		"not ours, and minus two": list(0, -2),
+		"received by less than none": ":-2\r\n",
+		"done, in a list":            list(1),
+		"done, in a longer list":     list(1, 1),
+		"not ours alone":             list(0),
+		"not ours, and minus two":    list(0, -2),
 	},
 	"state": {
 		"absent":                  ":0\r\n",
@@ -191,7 +191,7 @@ func TestReply_UnknownOneIsAnErrorAndNoAnswer(t *testing.T) {
 		answer, out := calls[call](p, once, target)
 		require.Less(t, len(out.Err.Error()), 1000, call)
 		require.False(t, answer, "%s took something from the reply", call)
-		require.True(t, out.Ambiguous, "%s: who knows what was executed", call)
+		require.True(t, out.Ambiguous, "%s: a command may have been executed", call)
 		if slices.Contains([]string{nonsense["nil"], nonsense["RESP3 null"], nonsense["nil list"]}, raw) {
 			require.ErrorContains(t, out.Err, "unexpected nil reply", call)
 			require.False(t, out.Permanent, "%s: it may be the client's", call)

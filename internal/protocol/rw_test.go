@@ -39,7 +39,7 @@ func TestRW_WriterThatReadsIsNotFollowedByAWriter(t *testing.T) {
 		before := b.look(b.on.Keys[0])
 		g, out := b.writes.Handoff(b.t.Context(), options, b.on, writer, "uuid:7:write", b.terms)
 		require.ErrorIs(b.t, out.Err, errReadsToo)
-		require.False(b.t, out.Ambiguous, "its owner gives it back")
+		require.False(b.t, out.Ambiguous, "its owner releases it")
 		require.False(b.t, g.Held)
 		require.Equal(b.t, before, b.look(b.on.Keys[0]))
 		b.release(b.reads, me)

@@ -89,7 +89,7 @@ func testHoldsOutOfMemory(t *testing.T, s *Terms, n int) {
 	require.Equal(t, counted(n, absent), b.lookAll(target))
 }
 
-// allCommands are those that the scripts use.
+// allCommands are the commands that the scripts use.
 var allCommands = []string{
 	"hlen", "hexists", "hgetall", "hset", "hdel", "pttl", "pexpire", "time", "get", "set", "lindex", "publish",
 }
@@ -136,7 +136,7 @@ func TestPermissions_WithoutPublishReleaseWorks(t *testing.T) {
 			messages := full.messages(target, func() {
 				status, out := limited.Release(t.Context(), options, target, me, []int{1, 1})
 				mustDo(t, out)
-				require.Equal(t, Released{Ours: true}, status, "no one was to be told")
+				require.Equal(t, Released{Ours: true}, status, "no one was to be notified")
 				status, out = limited.Release(t.Context(), options, target, me, []int{0, 0})
 				mustDo(t, out)
 				require.Equal(t, Released{Ours: true, Receivers: -1}, status)

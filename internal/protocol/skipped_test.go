@@ -23,7 +23,7 @@ func (b *linedBench) of(process string, fn func()) {
 	fn()
 }
 
-// dies makes n entries of as many processes, all of which are killed, in the line of a lock that me holds.
+// dies makes n entries of n killed processes in the line of a lock that me holds.
 func (b *linedBench) dies(n int) {
 	b.t.Helper()
 	b.take(me)
@@ -79,7 +79,7 @@ func TestRelease_PaysForASkippedEntryOnce(t *testing.T) {
 		costs[dead] = b.commands(backend.Miniredis.Server(), func() { b.release(you) })
 		require.Equal(t, them, b.holder())
 	}
-	require.NotZero(t, costs[0], "the server told of no command")
+	require.NotZero(t, costs[0], "the server reported no command")
 	require.Equal(t, costs[0], costs[30], "commands of a release")
 }
 

@@ -19,7 +19,7 @@ func TestAlarm_HasRoomForOneRing(t *testing.T) {
 		alarm.Ring()
 		require.Len(t, alarm.C(), 1)
 		<-alarm.C()
-		require.Empty(t, alarm.C(), "it was heard")
+		require.Empty(t, alarm.C(), "it was received")
 		alarm.Ring()
 		require.Len(t, alarm.C(), 1)
 	}

@@ -167,7 +167,7 @@ func TestQueue_ReservedTicketStaysUntilTheHandOverIsSettled(t *testing.T) {
 	require.Equal(t, queue.Waiting, b.state())
 	require.False(t, b.rung())
 	a.Leave()
-	require.Equal(t, queue.Turn, b.state(), "it has kept its place")
+	require.Equal(t, queue.Turn, b.state(), "it still has its place")
 	b.Refuse()
 	require.Equal(t, queue.Turn, b.state(), "too late")
 }

@@ -83,7 +83,7 @@ func TestCluster_NodesThatReferToEachOtherAreAskedAgain(t *testing.T) {
 	}
 }
 
-// Addresses of masters change, as those of pods.
+// Addresses of masters change, as the addresses of pods do.
 func TestCluster_NothingIsKeptForANodeThatLeft(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t, "--cluster-enabled", "yes")

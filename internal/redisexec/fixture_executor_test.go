@@ -53,7 +53,7 @@ func relayedTo(t *testing.T, b *redistest.Backend, scripts ...*Script) (*rediste
 	return relay, clientOf(t, relay.Addr)
 }
 
-// loadScripts has a server know scripts.
+// loadScripts loads scripts into a server.
 func loadScripts(t *testing.T, rdb redis.UniversalClient, scripts ...*Script) {
 	t.Helper()
 	for _, s := range scripts {

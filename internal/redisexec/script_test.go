@@ -17,7 +17,7 @@ import (
 
 var evals = redistest.Named("EVAL")
 
-// forgetful is an executor behind a relay to a server that does not know the script.
+// forgetful is an executor behind a relay to a server that does not have the script.
 func forgetful(t *testing.T, b *redistest.Backend) (*redistest.Relay, *Executor, *Script) {
 	t.Helper()
 	relay := redistest.NewRelay(t, b.Addr)
@@ -37,7 +37,7 @@ func TestScript_IsSentInFullByAFewHoweverManyNeedIt(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, x, s := forgetful(t, b)
 		key := redistest.Key(t)
-		relay.Latency(20 * time.Millisecond) // so that all have asked before the first knows
+		relay.Latency(20 * time.Millisecond) // so that all have asked before the first has the answer
 		for range 2 {
 			relay.ResetLog()
 			var all sync.WaitGroup
@@ -88,7 +88,7 @@ func TestScript_NextOneIsSentInFullAtOnceToAServerThatLackedOne(t *testing.T) {
 		require.Equal(t, 2, relay.Count(evals))
 		run(first)
 		run(second)
-		require.Equal(t, 2, relay.Count(evals), "the server knows both")
+		require.Equal(t, 2, relay.Count(evals), "the server has both")
 	})
 }
 

@@ -60,7 +60,7 @@ func TestServer_ErrorOfOneCommandIsNotItsState(t *testing.T) {
 	}
 }
 
-// onlyDialed is an executor of which a test wants to know when it looks.
+// onlyDialed is an executor that lets a test see when it looks.
 func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*Executor, *server, *atomic.Int64) {
 	t.Helper()
 	ahead := new(atomic.Int64) // of the wall clock

@@ -37,7 +37,7 @@ func eachWay(t *testing.T, o func(t *testing.T) *redis.Options, test func(t *tes
 	}
 }
 
-// As behind a Sentinel that does not know the master.
+// As behind a Sentinel without the master.
 func TestRun_DoesNotTakeNilForAnAnswer(t *testing.T) {
 	t.Parallel()
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, redis.Nil }

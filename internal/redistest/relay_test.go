@@ -164,7 +164,7 @@ func poll(t *testing.T, cond func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("waited in vain")
+			t.Fatal("waited without success")
 		}
 	}
 }
@@ -383,7 +383,7 @@ func TestMatch_ScriptCoversBothWaysToRunIt(t *testing.T) {
 		}
 		direct.ScriptExists(t.Context(), script.Hash())
 		if forwarded, ran := relay.Count(Script(source)), relay.Executed(Script(source)); forwarded != 4 || ran != 3 {
-			t.Fatalf("%d forwarded, %d executed; want 4 (one EVALSHA in vain) and 3", forwarded, ran)
+			t.Fatalf("%d forwarded, %d executed; want 4 (one EVALSHA without effect) and 3", forwarded, ran)
 		}
 		relay.ResetLog()
 		if n := len(relay.Log()); n != 0 {

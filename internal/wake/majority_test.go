@@ -77,7 +77,7 @@ func TestMajority_MessagesOfMostServersWakeOnce(t *testing.T) {
 	c.eventually(func() bool { return c.wakes.Load() > before })
 	n := c.settled()
 	c.says(2)
-	require.Equal(t, n, c.settled(), "the rest of what was told")
+	require.Equal(t, n, c.settled(), "the last message of the same wake-up")
 	c.says(2)
 	require.Equal(t, n, c.settled(), "one of three has something new to say")
 	c.says(0)

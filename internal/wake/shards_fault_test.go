@@ -45,7 +45,7 @@ func TestShards_MisplacedChannelIsFoundWhenTheMapIsRenewed(t *testing.T) {
 	}
 }
 
-// A master that becomes a replica ends its subscriptions, and accepts them anew.
+// A master that becomes a replica ends its subscriptions, and accepts them again.
 func TestShards_ChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
 	old, fresh := redistest.NewServer(t), startMaster(t)
 	p := startProxy(t, old.Addr)

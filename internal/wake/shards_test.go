@@ -19,7 +19,7 @@ import (
 )
 
 // An atlas is a Cluster client's map of slots, to be written by tests. Its
-// masters know nothing of each other: each serves every channel.
+// masters are independent of each other: each serves every channel.
 type atlas struct {
 	mu      sync.Mutex
 	masters map[string]*redis.Client // by channel

@@ -20,7 +20,7 @@ type database struct {
 
 func newDatabase() *database { return &database{} }
 
-// versions returns those that are applied, the last one first.
+// versions returns the applied versions, the last one first.
 func (d *database) versions() []int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

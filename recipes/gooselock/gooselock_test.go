@@ -116,7 +116,7 @@ func TestLocker_GoroutinesExcludeEachOther(t *testing.T) {
 	require.ErrorIs(t, l.Unlock(t.Context(), nil), relock.ErrLost)
 	state, err := locks.Mutex("migrations").State(t.Context())
 	require.NoError(t, err)
-	require.NotEmpty(t, state.Owner, "what is held is not given back instead")
+	require.NotEmpty(t, state.Owner, "what is held is not released instead")
 	require.NoError(t, l.Unlock(t.Context(), nil))
 	require.ErrorIs(t, l.Unlock(t.Context(), nil), relock.ErrNotHeld)
 }

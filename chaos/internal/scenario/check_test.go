@@ -45,7 +45,7 @@ func TestCheck_ImpossibleUnlockIsABreach(t *testing.T) {
 		{"succeeded, held through all of it", during(seenOf(100, 2000, history.OK), 0, 200, 1800), 1, true},
 		{"succeeded, as soon as the lease was over", during(seenOf(100, 1250, history.OK), 1, 200, 1800), 1, true},
 		{"lost", during(seenOf(100, 2000, history.IsLost), 0, 200, 1800), 0, true},
-		{"lost as soon as the holder could tell", during(seenOf(100, 900, history.IsLost), 0, 200, 1800), 0, true},
+		{"lost as soon as the holder could detect it", during(seenOf(100, 900, history.IsLost), 0, 200, 1800), 0, true},
 		{"another process was severed", during(seenOf(100, 2000, history.OK), 2, 200, 1800), 0, false},
 		{"for less than the lease", during(seenOf(100, 2000, history.OK), 0, 200, 1100), 0, false},
 		{"unlocked within the lease", during(seenOf(100, 1100, history.OK), 0, 200, 1800), 0, false},

@@ -33,12 +33,12 @@ local entry = first and redis.pcall('hget', KEYS[4], first)
 local known = entry and redis.pcall('hget', KEYS[4], '')
 if type(entry) == 'string' and known and first ~= ARGV[1] then
   local till, lease, ticket, grants = string.match(entry, '^(%d+) (%d+) %-1 (%d+) 0 (.*)$')
-  local strangers = till and redis.call('hexists', KEYS[4], grants) == 0 and string.match(known, '^(%d+) %d+ 0 0 0$') -- see serve
+  local foreign = till and redis.call('hexists', KEYS[4], grants) == 0 and string.match(known, '^(%d+) %d+ 0 0 0$') -- see serve
   local now = redis.call('time')
   now = now[1] * 1000 + now[2] / 1000
   -- mutant: fair-dead-served/1
-  if till and tonumber(till) > now and strangers and tonumber(strangers) > now
-    and tonumber(strangers) <= now + 10000 -- see ahead
+  if till and tonumber(till) > now and foreign and tonumber(foreign) > now
+    and tonumber(foreign) <= now + 10000 -- see ahead
     and (count == '' or redis.pcall('pubsub', count, grants)[2] ~= 0) then
     redis.call('zrem', KEYS[3], first, ARGV[1])
     redis.call('hdel', KEYS[4], first, ARGV[1])

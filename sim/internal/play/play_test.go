@@ -31,7 +31,7 @@ func playOf(t *testing.T, plan Plan) *Result {
 	return res
 }
 
-// first returns the plan of the first seed of which ok is true.
+// first returns the plan of the first seed for which ok is true.
 func first(ok func(Plan) bool) Plan {
 	for seed := uint64(1); ; seed++ {
 		if p := Draw(seed); ok(p) {

@@ -12,11 +12,11 @@ import (
 	"github.com/relock-go/relock/internal/linktest"
 )
 
-// deployed is what is seen of a line of which the first processes are killed while they wait, as by a rolling
+// deployed is what is seen of a line whose first processes are killed while they wait, as by a rolling
 // deployment. The others hold the lock once each.
 type deployed struct {
 	Idle  time.Duration // the longest time in which no one held the lock, though some waited
-	Steps float64       // commands for each hold, those that scripts call among them
+	Steps float64       // commands for each hold, including the commands that scripts call
 }
 
 // deploy lets processes wait in line, kills the first of them, and has the lock go round.

@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/child"
 )
 
-// locked is a lock that is got at once, and says whether it was given back.
+// locked is a lock that is got at once, and says whether it was released.
 func locked(released *bool, deadline func() time.Time) lock {
 	return lock{
 		lock:     func(context.Context) error { return nil },
@@ -65,6 +65,6 @@ func TestRunner_ShortLeaseIsLengthenedByReentry(t *testing.T) {
 		unlock: func() error { left = true; return nil },
 	}
 	require.NoError(t, r.get(t.Context()), "without any renewal")
-	require.True(t, left, "the level is given back")
+	require.True(t, left, "the inner hold is released")
 	require.False(t, released, "and the lock is not")
 }
