@@ -18,8 +18,8 @@ import (
 // A package is listed above all that it imports: so the arrows go one way.
 var imports = []struct{ pkg, may, tests string }{
 	{"", "check deployment mutant scenario stage worker", ""},
-	{"mutant", "", ""},
-	{"scenario", "deployment history player scripts stage worker", ""},
+	{"mutant", "turns", ""},
+	{"scenario", "deployment history player scripts stage turns worker", ""},
 	{"stage", "check deployment history random resource scripts worker", "player"},
 	{"worker", "deployment history player random resource", "check"},
 	{"check", "history", ""},
@@ -27,6 +27,7 @@ var imports = []struct{ pkg, may, tests string }{
 	{"scripts", "", ""},
 	{"resource", "", ""},
 	{"random", "", ""},
+	{"turns", "", ""},
 	{"player", "history", ""},
 	{"history", "", ""},
 }

@@ -38,7 +38,7 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	var (
-		names    = flag.String("scenario", "all", "`what` to play: list, all, ci, mix, or names or numbers of scenarios, separated by commas")
+		names    = flag.String("scenario", "all", "`what` to play: list, all, a turn of all as 2/4, or names or numbers of scenarios, separated by commas")
 		duration = flag.Duration("duration", 10*time.Second, "how long faults are injected, for each scenario")
 		seed     = flag.Uint64("seed", 0, "what everything random comes from; 0: a fresh one, which is printed")
 		mutants  = flag.Bool("mutants", false, "have deliberately broken variants of the library caught; names of them as arguments, or a turn as 3/8: only those")

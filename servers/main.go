@@ -27,7 +27,7 @@ import (
 func main() {
 	only := flag.String("only", "", "only servers whose `name` and version begin so")
 	turn := flag.String("turn", "", "only the servers of this `turn` of several, as 3/4; never that of the PATH")
-	short := flag.Bool("short", false, "only the tests of clients, and the quickstart")
+	short := flag.Bool("short", false, "only the tests of the API and of the scripts, and the quickstart")
 	publish := flag.Bool("publish", false, "write the table into "+page)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

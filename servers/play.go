@@ -94,9 +94,10 @@ const (
 // noMiniredis leaves out tests on miniredis, at each level of subtests.
 const noMiniredis = ".*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.*/miniredis"
 
-// tests runs the tests of the library that start a server, but for those of the quickstart.
+// tests runs the tests of the library that start a server, but for those of the quickstart. The short way has those of the API
+// and of the scripts.
 func (s *stage) tests(ctx context.Context) (string, error) {
-	packages := []string{".", "./tests"}
+	packages := []string{"./tests", "./internal/protocol"}
 	if !s.short {
 		var err error
 		if packages, err = s.served(ctx); err != nil {

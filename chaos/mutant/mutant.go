@@ -14,8 +14,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/relock-go/relock/chaos/internal/turns"
 )
 
 // Mutant is the library with one defect.
@@ -127,10 +128,10 @@ func Choose(names []string) ([]Mutant, error) {
 	}
 	var chosen []Mutant
 	for _, name := range names {
-		if k, n, isTurn := strings.Cut(name, "/"); isTurn {
-			some, err := turnOf(k, n)
+		if strings.Contains(name, "/") {
+			some, err := turns.Of(All, name)
 			if err != nil {
-				return nil, fmt.Errorf("%w: %q", err, name)
+				return nil, err
 			}
 			chosen = append(chosen, some...)
 			continue
@@ -139,21 +140,6 @@ func Choose(names []string) ([]Mutant, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("no mutant %q", name)
 		}
-		chosen = append(chosen, All[i])
-	}
-	return chosen, nil
-}
-
-// turnOf returns every n-th mutant, from the k-th on. Neighbours are similar, and take about the same time, so turns of
-// neighbours would have very different durations.
-func turnOf(k, n string) ([]Mutant, error) {
-	turn, errTurn := strconv.Atoi(k)
-	turns, errTurns := strconv.Atoi(n)
-	if errTurn != nil || errTurns != nil || turn < 1 || turn > turns || turns > len(All) {
-		return nil, fmt.Errorf("no turn k/n with 1 <= k <= n <= %d", len(All))
-	}
-	var chosen []Mutant
-	for i := turn - 1; i < len(All); i += turns {
 		chosen = append(chosen, All[i])
 	}
 	return chosen, nil

@@ -3,7 +3,6 @@ package mutant
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -14,7 +13,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -204,25 +202,4 @@ func TestMutant_IsChosenByName(t *testing.T) {
 	require.Len(t, chosen, 1)
 	_, err = Choose([]string{"no-such"})
 	require.ErrorContains(t, err, `"no-such"`)
-}
-
-func TestMutant_TurnsCoverAllOnce(t *testing.T) {
-	for turns := 1; turns <= len(All); turns++ {
-		seen := make(map[string]int)
-		for turn := 1; turn <= turns; turn++ {
-			chosen, err := Choose([]string{fmt.Sprintf("%d/%d", turn, turns)})
-			require.NoError(t, err)
-			require.LessOrEqual(t, len(chosen), len(All)/turns+1, "turns are of one size")
-			for _, m := range chosen {
-				seen[m.Name]++
-			}
-		}
-		for _, m := range All {
-			require.Equal(t, 1, seen[m.Name], "%s in %d turns", m.Name, turns)
-		}
-	}
-	for _, name := range []string{"0/8", "9/8", "1/0", "-1/8", "1/", "/8", "1/1000", "1/8/2", "no-poll/8"} {
-		_, err := Choose([]string{name})
-		require.ErrorContains(t, err, strconv.Quote(name))
-	}
 }

@@ -45,6 +45,10 @@ func FindLeaks(options ...goleak.Option) error {
 	}
 }
 
+// atOnce is how many parallel tests run for each processor. They wait most of the time, for a server, a lease, or a lost
+// answer.
+const atOnce = 4
+
 // runMoreAtOnce raises the number of parallel tests, unless -parallel is set.
 func runMoreAtOnce() {
 	flag.Parse()

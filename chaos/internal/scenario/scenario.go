@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/stage"
+	"github.com/relock-go/relock/chaos/internal/turns"
 )
 
 // Scenario is a set of faults, with the workload and the deployments for it.
@@ -57,26 +58,16 @@ var general = slices.SortedFunc(
 	func(a, b *Scenario) int { return cmp.Compare(a.Number, b.Number) },
 )
 
-// forCI are the scenarios of the selection "ci": those whose faults take less than seconds, without those that are similar
-// to another one.
-var forCI = []int{1, 2, 3, 4, 6, 7, 8, 9, 13, 14, 15, 16, 18, 21, 22, 24, 25, 27, 28, 29, 30, 31, 32, 33}
-
 // All returns every scenario: those of the selection "all", and those for one promise each.
 func All() []*Scenario { return slices.Concat(general, targeted) }
 
-// Choose returns the scenarios of a selection: "all", "ci", or names and numbers, separated by commas.
+// Choose returns the scenarios of a selection: "all", a turn as "2/4" of these, or names and numbers, separated by commas.
 func Choose(names string) ([]*Scenario, error) {
-	switch names {
-	case "all":
+	switch {
+	case names == "all":
 		return general, nil
-	case "ci":
-		var chosen []*Scenario
-		for _, s := range general {
-			if slices.Contains(forCI, s.Number) {
-				chosen = append(chosen, s)
-			}
-		}
-		return chosen, nil
+	case strings.Contains(names, "/"):
+		return turns.Of(general, names)
 	}
 	var chosen []*Scenario
 	known := All()

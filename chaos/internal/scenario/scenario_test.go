@@ -54,9 +54,9 @@ func TestScenario_IsChosenByNameNumberOrSelection(t *testing.T) {
 	two, err := Choose("mix,7")
 	require.NoError(t, err)
 	require.Equal(t, []string{"mix", "client-paused"}, []string{two[0].Name, two[1].Name})
-	ci, err := Choose("ci")
+	turn, err := Choose("2/30")
 	require.NoError(t, err)
-	require.Len(t, ci, len(forCI))
+	require.Equal(t, []*Scenario{general[1], general[31]}, turn)
 	_, err = Choose("1,nothing")
 	require.ErrorContains(t, err, `no scenario "nothing"`)
 }
