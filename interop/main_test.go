@@ -1,15 +1,11 @@
 package interop
 
 import (
-	"context"
 	"flag"
-	"fmt"
 	"os"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -27,18 +23,11 @@ func TestMain(m *testing.M) {
 	if order := os.Getenv(holderEnv); order != "" {
 		holdUntilKilled(order)
 	}
-	redis.SetLogger(silent{})
-	code := m.Run()
-	for _, stop := range stops {
-		stop()
-	}
-	if code == 0 {
-		if err := redistest.FindLeaks(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left after the tests:", err)
-			code = 1
+	redistest.Main(m, func() {
+		for _, stop := range stops {
+			stop()
 		}
-	}
-	os.Exit(code)
+	})
 }
 
 // stops end what the tests share: servers, and a Java process.
@@ -52,8 +41,3 @@ func stopAtTheEnd(stop func()) {
 	defer stopping.Unlock()
 	stops = append(stops, stop)
 }
-
-// silent is a logger: go-redis reports every connection that a test breaks on purpose.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}

@@ -15,13 +15,16 @@ import (
 )
 
 // Main is the TestMain of a package that uses this one. It runs the tests, with more parallel tests at once than there are
-// processors, stops the shared server, fails the run if a goroutine is left over, and exits. It silences go-redis, which
-// logs every connection that a test breaks on purpose.
-func Main(m *testing.M) {
+// processors, stops the shared server and what the tests share besides, fails the run if a goroutine is left over, and exits.
+// It silences go-redis, which logs every connection that a test breaks on purpose.
+func Main(m *testing.M, stop ...func()) {
 	redis.SetLogger(silent{})
 	runMoreAtOnce()
 	code := m.Run()
 	shared.stop()
+	for _, stop := range stop {
+		stop()
+	}
 	if code == 0 {
 		if err := FindLeaks(); err != nil {
 			fmt.Fprintln(os.Stderr, "redistest: goroutines left after the tests:", err)
