@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,9 +29,9 @@ import (
 //	left --answered, or too late--> closed
 //
 // Invariants:
-//   - The end of a call, or of the patience with the copy, interrupts the read, so the caller goes on at once; in the
-//     first 2 ms after it was sent, when these are over. go-redis is done with the connection then, but it stays open: a
-//     goroutine waits for the answer, which counts as that of any other copy.
+//   - The end of a call, or of the patience with the copy, interrupts the read, so the caller goes on at once. In the first
+//     2 ms of a command, the end of its call waits until they are over. go-redis is then done with the connection, but it
+//     stays open: a goroutine waits for the answer, which counts as that of any other copy.
 //   - When a call has ended, later commands for the same keys wait for the answer to its copy (late): they would
 //     overtake it.
 //   - Only openQuick dials. If go-redis gives the connection up, the next command goes by a lane, and waits for no dial.
@@ -51,15 +50,17 @@ type conn struct {
 	net.Conn
 
 	// Of the last command; they are of whoever has sent it.
-	ctx     context.Context // of its call; nil: it has none
-	watched func() bool     // ends the watch of ctx; nil: most answers come before there is a watch
-	until   time.Time       // the deadline of the read, if go-redis has set one
-	written bool            // a part of it, at least
-	read    []byte          // of the answer
+	written bool   // a part of it, at least
+	read    []byte // of the answer
 
 	mu          sync.Mutex
-	interrupted bool // for go-redis, for good
-	left        bool // go-redis is done with it
+	ctx         context.Context // of the call whose command is under way; nil: none is, or it cannot end
+	began       time.Time       // when it began
+	watched     func() bool     // ends the watch of ctx; nil: most answers come before there is a watch
+	watch       *time.Timer     // begins it; one for all commands, because each new timer wakes a thread
+	due         bool            // watch is set
+	interrupted bool            // for go-redis, for good
+	left        bool            // go-redis is done with it
 }
 
 // end ends what go-redis reads or writes, now and from now on.
@@ -88,18 +89,7 @@ func (c *conn) SetDeadline(t time.Time) error      { return c.date(c.Conn.SetDea
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.date(c.Conn.SetWriteDeadline, t) }
 func (c *conn) Close() error                       { return nil }
 
-// unwatched is how long a read does not notice the end of its call. To watch a context costs five allocations, and most
-// answers take less time.
-const unwatched = 2 * time.Millisecond
-
-// SetReadDeadline ends the first read of an answer after unwatched: Read reads on.
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.until = t
-	if brief := time.Now().Add(unwatched); c.ctx != nil && c.watched == nil && (t.IsZero() || brief.Before(t)) {
-		t = brief
-	}
-	return c.date(c.Conn.SetReadDeadline, t)
-}
+func (c *conn) SetReadDeadline(t time.Time) error { return c.date(c.Conn.SetReadDeadline, t) }
 
 func (c *conn) Write(b []byte) (int, error) {
 	c.read = c.read[:0]
@@ -110,23 +100,51 @@ func (c *conn) Write(b []byte) (int, error) {
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.ctx != nil && c.watched == nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		// Before the deadline: if ctx has ended, c.end sets another one.
-		if err := c.date(c.Conn.SetReadDeadline, c.until); err != nil {
-			return n, err
-		}
-		c.watched = context.AfterFunc(c.ctx, c.end)
-		n, err = c.Conn.Read(b)
-	}
 	c.read = append(c.read, b[:n]...)
 	return n, err
 }
 
+// unwatched is how long a command does not notice the end of its call. To watch a context costs five allocations, and
+// most answers take less time.
+const unwatched = 2 * time.Millisecond
+
 // begin begins a command of a call with ctx.
-func (c *conn) begin(ctx context.Context) { c.ctx, c.written = ctx, false }
+func (c *conn) begin(ctx context.Context, now time.Time) {
+	c.written = false
+	if ctx.Done() == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ctx, c.began = ctx, now
+	if c.due {
+		return
+	}
+	if c.due = true; c.watch == nil {
+		c.watch = time.AfterFunc(unwatched, c.look)
+	} else {
+		c.watch.Reset(unwatched)
+	}
+}
+
+// look begins the watch of a call whose command has been under way for unwatched.
+func (c *conn) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx != nil {
+		if left := unwatched - time.Since(c.began); left > 0 { // another command has begun meanwhile
+			c.watch.Reset(left)
+			return
+		}
+		c.watched = context.AfterFunc(c.ctx, c.end)
+	}
+	c.due = false
+}
 
 // done ends the command, and reports whether go-redis may go on using c.
 func (c *conn) done() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	interrupted := c.watched != nil && !c.watched()
 	c.ctx, c.watched = nil, nil
 	return !interrupted
@@ -250,7 +268,7 @@ func (x *Executor) sendQuickly(c try, s *Script, keys, args []any, full bool) (a
 func (g *engine) sendOn(q *quick, c try, cmd *call) (a answer, sent bool) {
 	x, l, began, on := g.exec, g.lane.Load(), time.Now(), q.conn.Load()
 	answers := l.answers.Load()
-	on.begin(c.ctx)
+	on.begin(c.ctx, began)
 	a = guarded(func() answer { return answerTo(cmd, q.rdb.Process(x.limits.from(began, c.patience), cmd)) })
 	a.server = g.server
 	answered := a.err == nil || Replied(a.err)

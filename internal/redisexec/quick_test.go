@@ -68,6 +68,25 @@ func TestQuick_CommandIsLeftWhenItsCallEndsAndKeepsItsPlace(t *testing.T) {
 	})
 }
 
+// The watch of a context begins late, and one timer begins it for all commands.
+func TestQuick_EachCommandIsWatched(t *testing.T) {
+	t.Parallel()
+	for name, rest := range map[string]time.Duration{"just after another": 0, "after a rest": 10 * unwatched} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				relay, rdb := relayedTo(t, b, first)
+				x := executorOn(t, rdb)
+				x.Patience = time.Minute
+				q := awaitQuick(t, x, rdb)
+				time.Sleep(rest)
+				stopped := stuck(t, x, relay, redistest.Key(t)) // it returns while the command is stopped
+				require.NotNil(t, q.conn.Load().watch)
+				stopped.Release()
+			})
+		})
+	}
+}
+
 // The first copy is answered after its time, and no other is.
 func TestQuick_AnswerCountsHoweverLateItComes(t *testing.T) {
 	t.Parallel()
