@@ -58,6 +58,18 @@ func (l *Limits) within(ctx context.Context, d time.Duration) (context.Context, 
 	return context.WithTimeout(ctx, d)
 }
 
+// untilEndOf returns ctx if it ends by the clock alone, within d after now; otherwise a context that ends in d. watch: ctx
+// may end before it.
+func (l *Limits) untilEndOf(ctx context.Context, now time.Time, d time.Duration) (until context.Context, watch bool) {
+	if outlasts(ctx, now, d) {
+		return l.from(now, d), false
+	}
+	if c, byTime := ctx.(*limit); byTime {
+		return c, false
+	}
+	return l.from(now, d), true
+}
+
 // outlasts reports whether ctx certainly does not end within d after now. For most contexts this is unknown.
 func outlasts(ctx context.Context, now time.Time, d time.Duration) bool {
 	if c, byTime := ctx.(*limit); byTime {

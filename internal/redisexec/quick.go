@@ -29,9 +29,9 @@ import (
 //	left --answered, or too late--> closed
 //
 // Invariants:
-//   - The end of a call, or of the patience with the copy, interrupts the read, so the caller goes on at once. In the first
-//     2 ms of a command, the end of its call waits until they are over. go-redis is then done with the connection, but it
-//     stays open: a goroutine waits for the answer, which counts as that of any other copy.
+//   - The end of a call, or of the patience with the copy, interrupts the read, so the caller goes on at once. go-redis is
+//     then done with the connection, but it stays open: a goroutine waits for the answer, which counts as that of any
+//     other copy.
 //   - When a call has ended, later commands for the same keys wait for the answer to its copy (late): they would
 //     overtake it.
 //   - Only openQuick dials. If go-redis gives the connection up, the next command goes by a lane, and waits for no dial.
@@ -49,18 +49,16 @@ type quick struct {
 type conn struct {
 	net.Conn
 
+	ending func() // end, made once
+
 	// Of the last command; they are of whoever has sent it.
-	written bool   // a part of it, at least
-	read    []byte // of the answer
+	watched func() bool // ends the watch of the context of its call; nil: there is none
+	written bool        // a part of it, at least
+	read    []byte      // of the answer
 
 	mu          sync.Mutex
-	ctx         context.Context // of the call whose command is under way; nil: none is, or it cannot end
-	began       time.Time       // when it began
-	watched     func() bool     // ends the watch of ctx; nil: most answers come before there is a watch
-	watch       *time.Timer     // begins it; one for all commands, because each new timer wakes a thread
-	due         bool            // watch is set
-	interrupted bool            // for go-redis, for good
-	left        bool            // go-redis is done with it
+	interrupted bool // for go-redis, for good
+	left        bool // go-redis is done with it
 }
 
 // end ends what go-redis reads or writes, now and from now on.
@@ -104,49 +102,17 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unwatched is how long a command does not notice the end of its call. To watch a context costs five allocations, and
-// most answers take less time.
-const unwatched = 2 * time.Millisecond
-
-// begin begins a command of a call with ctx.
-func (c *conn) begin(ctx context.Context, now time.Time) {
-	c.written = false
-	if ctx.Done() == nil {
-		return
+// begin begins a command of a call, and watches ctx if the call may end before the deadline of the command.
+func (c *conn) begin(ctx context.Context, watch bool) {
+	if c.written = false; watch {
+		c.watched = context.AfterFunc(ctx, c.ending)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ctx, c.began = ctx, now
-	if c.due {
-		return
-	}
-	if c.due = true; c.watch == nil {
-		c.watch = time.AfterFunc(unwatched, c.look)
-	} else {
-		c.watch.Reset(unwatched)
-	}
-}
-
-// look begins the watch of a call whose command has been under way for unwatched.
-func (c *conn) look() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ctx != nil {
-		if left := unwatched - time.Since(c.began); left > 0 { // another command has begun meanwhile
-			c.watch.Reset(left)
-			return
-		}
-		c.watched = context.AfterFunc(c.ctx, c.end)
-	}
-	c.due = false
 }
 
 // done ends the command, and reports whether go-redis may go on using c.
 func (c *conn) done() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	interrupted := c.watched != nil && !c.watched()
-	c.ctx, c.watched = nil, nil
+	c.watched = nil
 	return !interrupted
 }
 
@@ -186,6 +152,7 @@ func (x *Executor) newQuick(node *redis.Client) *quick {
 			return nil, err
 		}
 		c := &conn{Conn: inner}
+		c.ending = c.end
 		q.conn.Store(c)
 		if s, is := inner.(syscall.Conn); is {
 			if raw, err := s.SyscallConn(); err == nil {
@@ -268,14 +235,18 @@ func (x *Executor) sendQuickly(c try, s *Script, keys, args []any, full bool) (a
 func (g *engine) sendOn(q *quick, c try, cmd *call) (a answer, sent bool) {
 	x, l, began, on := g.exec, g.lane.Load(), time.Now(), q.conn.Load()
 	answers := l.answers.Load()
-	on.begin(c.ctx, began)
-	a = guarded(func() answer { return answerTo(cmd, q.rdb.Process(x.limits.from(began, c.patience), cmd)) })
+	limit, watch := x.limits.untilEndOf(c.ctx, began, c.patience)
+	on.begin(c.ctx, watch)
+	a = guarded(func() answer { return answerTo(cmd, q.rdb.Process(limit, cmd)) })
 	a.server = g.server
 	answered := a.err == nil || Replied(a.err)
 	if on.done() && answered && !redis.IsReadOnlyError(a.err) && time.Since(began) <= x.Patience/2 {
 		return a, true
 	}
 	defer g.quick.CompareAndSwap(q, nil)
+	if limit == c.ctx && isTimeout(a.err) {
+		<-limit.Done() // at any moment
+	}
 	switch ended := c.ctx.Err(); {
 	case answered:
 		x.Go(q.close)

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -68,23 +69,21 @@ func TestQuick_CommandIsLeftWhenItsCallEndsAndKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// The watch of a context begins late, and one timer begins it for all commands.
-func TestQuick_EachCommandIsWatched(t *testing.T) {
+func TestQuick_CommandOfACallThatEndsByTheClockKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	for name, rest := range map[string]time.Duration{"just after another": 0, "after a rest": 10 * unwatched} {
-		t.Run(name, func(t *testing.T) {
-			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-				relay, rdb := relayedTo(t, b, first)
-				x := executorOn(t, rdb)
-				x.Patience = time.Minute
-				q := awaitQuick(t, x, rdb)
-				time.Sleep(rest)
-				stopped := stuck(t, x, relay, redistest.Key(t)) // it returns while the command is stopped
-				require.NotNil(t, q.conn.Load().watch)
-				stopped.Release()
-			})
-		})
-	}
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b, first)
+		x, key := executorOn(t, rdb), redistest.Key(t)
+		x.Patience = time.Minute
+		awaitQuick(t, x, rdb)
+		stopped := relay.Block(runsOf(first))
+		_, out := x.Run(x.limits.After(50*time.Millisecond), once, first, []any{key})
+		require.ErrorIs(t, out.Err, lockerr.ErrNoAnswer)
+		require.True(t, out.Ambiguous)
+		require.True(t, x.late.has([]any{key}), "a later command of the key waits for it")
+		stopped.Release()
+		redistest.Eventually(t, "answered", func() bool { return x.late.n.Load() == 0 })
+	})
 }
 
 // The first copy is answered after its time, and no other is.
