@@ -191,11 +191,11 @@ func (v HoldView) Line() *line.Line {
 	if v.gate == nil {
 		return nil
 	}
-	return v.gate.line()
+	return v.gate.line().Line
 }
 
 // Turn is to poll that line, of one waiter of its process at a time.
-func (v HoldView) Turn() *queue.Bell { return &v.gate.polls.Bell }
+func (v HoldView) Turn() *queue.Bell { return &v.gate.line().polls.Bell }
 
 // Occupy keeps commands about the keys of the hold back until free is called.
 func (v HoldView) Occupy() (free func()) {

@@ -43,10 +43,8 @@ type gate struct {
 	// queue gives one hold at a time the right to ask Redis for the key.
 	queue queue.Queue[*hold]
 
-	// polls gives one of the waiters with an entry in the line the turn to poll for all of them.
-	polls queue.Queue[*hold]
-	// ownLine has the entries of this process in the line; made for the first of them.
-	ownLine     *line.Line
+	// ownLine is what this process has in the line of the key; made for its first entry.
+	ownLine     *ownLine
 	ownLineOnce sync.Once
 
 	refs int // holds that have entered and not exited; guarded by the shard
@@ -70,6 +68,14 @@ type gate struct {
 	foreign foreignTurns
 }
 
+// ownLine is what one process has in the line of a key.
+type ownLine struct {
+	*line.Line // its entries
+
+	// polls gives one of the waiters with an entry the turn to poll for all of them.
+	polls queue.Queue[*hold]
+}
+
 // gateID identifies a gate: a side of a key. The two sides of a read-write lock have separate gates, because
 // each side has its own waiters.
 type gateID struct {
@@ -80,8 +86,8 @@ type gateID struct {
 // registry finds the gates in use. It is sharded, because every Lock and Unlock of the process uses it. A shard is
 // locked only for the access to its map; the state of a gate has its own mutex.
 type registry struct {
-	// newLine creates the line of a gate. It is set before the first use; nil if no gate has a line.
-	newLine func(*gate) *line.Line
+	// newLine creates the line of a gate, which wakes polls. It is set before the first use; nil if no gate has a line.
+	newLine func(g *gate, polls *queue.Bell) *line.Line
 
 	hub    hub // notifies the gates of releases
 	seed   maphash.Seed
@@ -239,8 +245,11 @@ func (g *gate) add(h *hold) bool {
 }
 
 // line returns the entries of this process in the line of the key. Most gates never need one.
-func (g *gate) line() *line.Line {
-	g.ownLineOnce.Do(func() { g.ownLine = g.registry.newLine(g) })
+func (g *gate) line() *ownLine {
+	g.ownLineOnce.Do(func() {
+		g.ownLine = new(ownLine)
+		g.ownLine.Line = g.registry.newLine(g, &g.ownLine.polls.Bell)
+	})
 	return g.ownLine
 }
 

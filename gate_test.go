@@ -11,6 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -153,9 +154,9 @@ func TestGate_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
 func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 	made := 0
 	r := newRegistry(newSilentHub())
-	r.newLine = func(g *gate) *line.Line {
+	r.newLine = func(g *gate, polls *queue.Bell) *line.Line {
 		made++
-		return line.New(nil, clock.System, g.id.key, "", &g.polls.Bell)
+		return line.New(nil, clock.System, g.id.key, "", polls)
 	}
 	g := r.enter(idOf("a"), "")
 	require.Zero(t, made)
@@ -169,8 +170,8 @@ func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 func TestGate_EntriesListenByTheLine(t *testing.T) {
 	hub := newSilentHub()
 	r := newRegistry(hub)
-	r.newLine = func(g *gate) *line.Line {
-		return line.New(lineHub{hub}, clock.System, "releases", "grants", &g.polls.Bell)
+	r.newLine = func(g *gate, polls *queue.Bell) *line.Line {
+		return line.New(lineHub{hub}, clock.System, "releases", "grants", polls)
 	}
 	g := r.enter(idOf("a"), "channel of a")
 	inLine := &queueEntry{gate: g, inLine: true}

@@ -7,6 +7,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -36,8 +37,8 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 	plain := protocol.NewBatchingPlain(c.session.execs[0], sharded)
 	lined := protocol.NewLined(plain, c.ID())
 	reads, writes := protocol.NewReadWrite(plain)
-	c.session.registry.newLine = func(g *gate) *line.Line {
-		return line.New(hub, c.session.now, g.channel, lined.GrantsFor(g.id.key), &g.polls.Bell)
+	c.session.registry.newLine = func(g *gate, polls *queue.Bell) *line.Line {
+		return line.New(hub, c.session.now, g.channel, lined.GrantsFor(g.id.key), polls)
 	}
 	c.session.uses = hub.Uses
 	c.plain = &kind{lock: KindMutex, protocol: lined, lined: lined, rename: plain.Rename}
@@ -76,7 +77,7 @@ func (k *kind) newTurn(a *attempt) turn {
 // in the queue of waiters with an entry in the line each.
 func (k *kind) newQueueEntry(g *gate) queueEntry {
 	if k.lock == KindFair {
-		return queueEntry{gate: g, queue: &g.polls, inLine: true}
+		return queueEntry{gate: g, queue: &g.line().polls, inLine: true}
 	}
 	return queueEntry{gate: g, queue: &g.queue, inLine: k.lined != nil}
 }

@@ -36,7 +36,7 @@ type lineWaiter struct {
 func newLineWaiter(a *attempt, p queueEntry, t *keys.Set, ticket *queue.Ticket[*hold]) *lineWaiter {
 	a.longestSleep = a.hold.settings.EntryPoll()
 	a.ticket = ticket
-	w := &lineWaiter{a: a, target: t, line: p.gate.line(), ticket: ticket}
+	w := &lineWaiter{a: a, target: t, line: p.gate.line().Line, ticket: ticket}
 	// A waiter that sleeps until its turn to poll no longer needs the turn once the entry is settled.
 	a.over = func() (bool, error) { return w.settled(), nil }
 	return w

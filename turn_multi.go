@@ -166,7 +166,7 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 		t.since = a.hold.session.now()
 	}
 	// The entry is for one key, so on Redis it is the same as the entry of any waiter of this line.
-	t.waiter = newLineWaiter(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.polls.Ticket(a.hold, &a.hold.alarm))
+	t.waiter = newLineWaiter(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.line().polls.Ticket(a.hold, &a.hold.alarm))
 	a.over = func() (bool, error) { return t.waiter.settled() || t.timeOver(), nil }
 	g, out := t.waiter.enqueue(t.nameToAsk())
 	if out.Err != nil {

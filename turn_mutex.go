@@ -93,7 +93,7 @@ func (t *mutexTurn) inherit() {
 // getInLine prepares the attempt to ask for an entry in the line.
 func (t *mutexTurn) getInLine() {
 	a := t.a
-	t.line = newFairTurn(a, a.hold.queueEntries[0].gate.polls.Ticket(a.hold, &a.hold.alarm))
+	t.line = newFairTurn(a, a.hold.queueEntries[0].gate.line().polls.Ticket(a.hold, &a.hold.alarm))
 }
 
 // ask acquires the lock if it is free. If the lock is taken, or other processes used it just now, it asks

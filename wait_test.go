@@ -246,7 +246,7 @@ func TestWait_MessageDuringATryIsRemembered(t *testing.T) {
 		locktest.AwaitStillness(t, relay)
 		relay.After(locktest.RunsOf(protocol.LinePollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := &holdsOn(c.session, key)[0].queueEntries[0].gate.polls
+			q := &holdsOn(c.session, key)[0].queueEntries[0].gate.line().polls
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), locktest.ChannelOf(key), "0").Err()
