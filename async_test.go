@@ -130,6 +130,7 @@ func TestAsyncUnlock_TryRLockAfterAWriteWaitsForTheRelease(t *testing.T) {
 // The holder before the fenced Lock is another owner, whose name Redis may not have yet. Redis has the name of the
 // detached hold.
 func TestAsyncUnlock_FencedLockFollowsAnotherOwner(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newKindBench(t, backend, kindNamed("plain"))

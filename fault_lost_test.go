@@ -17,6 +17,7 @@ import (
 // eachTotalLoss runs fn twice for each kind, or for those named, on each backend: with a rule that lets every copy of a command
 // be executed and loses the reply, and with one that loses every copy itself.
 func eachTotalLoss(t *testing.T, fn func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool), kinds ...string) {
+	redistest.Slow(t)
 	t.Parallel()
 	for name, executed := range map[string]bool{"executed": true, "not executed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +46,6 @@ func (b *faultBench) requireLockable() {
 }
 
 func TestUnanswered_AcquisitionIsUndone(t *testing.T) {
-	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		rule := lose(protocol.AcquireScript)
 		id, began := b.name(), time.Now()
@@ -82,7 +82,6 @@ func TestUnanswered_ReentryLeavesTheHoldAsItWas(t *testing.T) {
 }
 
 func TestUnanswered_HandOverLetsTheWaiterAcquireItself(t *testing.T) {
-	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(relock.WithUnlockTimeout(200 * time.Millisecond))
 		lockAndQueueFirst(b)
@@ -127,7 +126,6 @@ func TestUnanswered_RenewalsLoseTheHoldBeforeItsLease(t *testing.T) {
 }
 
 func TestUnanswered_ReleaseEndsTheHold(t *testing.T) {
-	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		m := b.mutex(relock.WithUnlockTimeout(faultTTL / 4))
 		require.NoError(b.t, b.me.lock(b.ctx, m))
@@ -171,7 +169,6 @@ func TestUnanswered_InnerReleaseEndsTheLevel(t *testing.T) {
 }
 
 func TestUnanswered_UndoGivesUpWhenTheLeaseIsOver(t *testing.T) {
-	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		const ttl = faultTTL / 2 // that is waited for
 		b.m = b.mutex(relock.WithTTL(ttl))
@@ -194,7 +191,6 @@ func TestUnanswered_UndoGivesUpWhenTheLeaseIsOver(t *testing.T) {
 }
 
 func TestUnanswered_ForceIsAnError(t *testing.T) {
-	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		lockByRival(b)
 		lose(protocol.ForceScript)
