@@ -96,6 +96,7 @@ func TestMulti_ExcludesAMutexOfOneOfItsNames(t *testing.T) {
 }
 
 func TestMulti_OppositeOrdersDoNotDeadlock(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		var all sync.WaitGroup
