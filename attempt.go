@@ -109,7 +109,14 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 	a := &h.first.attempt
 	*a = attempt{hold: h, ctx: ctx, waits: waits, record: r}
 	a.turn = h.kind.newTurn(a)
+	asked := false
 	defer func() {
+		if asked && !granted {
+			now := h.session.now()
+			for _, p := range h.queueEntries {
+				p.gate.stopsAsking(now)
+			}
+		}
 		if a.listens {
 			for _, p := range h.queueEntries {
 				p.unlisten()
@@ -133,6 +140,7 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 			return true, nil
 		}
 		began := h.session.now()
+		asked = true
 		for _, p := range h.queueEntries {
 			p.gate.asks(began)
 		}

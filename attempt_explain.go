@@ -74,7 +74,7 @@ func (h *hold) lastKnown(queueEntries []queueEntry, now clock.Instant) (seen sig
 	here := false
 	// The latest answer counts, unless a hold of this client was found.
 	for _, p := range queueEntries {
-		s, o := p.gate.lastKnown()
+		s, o := p.gate.lastKnown(now)
 		// One outage is reported. A failure is more informative than a silence, so the first failure stays.
 		if out.failure == nil && o.asked != (clock.Instant{}) {
 			out = o
@@ -183,7 +183,7 @@ func (h *hold) outageError() error {
 		}
 	}
 	for _, p := range queueEntries {
-		_, o := p.gate.lastKnown()
+		_, o := p.gate.lastKnown(now)
 		switch silence := o.since(o.asked, now); {
 		case o.failure != nil:
 			return fmt.Errorf("requests to Redis have been failing%s: %w", lasting(silence), o.failure)

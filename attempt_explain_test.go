@@ -144,7 +144,7 @@ func TestGate_RecordsHowARequestEnded(t *testing.T) {
 				time.Sleep(c.lasts)
 				a.recordAnswer(protocol.Grant{}, c.out)
 				for _, p := range h.queueEntries {
-					_, outage := p.gate.lastKnown()
+					_, outage := p.gate.lastKnown(b.session.now())
 					require.Equal(t, c.failure, outage.failure)
 					require.Equal(t, c.outage, outage.since(h.started, b.session.now()) > 0)
 				}

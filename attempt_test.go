@@ -364,17 +364,33 @@ func TestGate_RecordsSinceWhenRedisDoesNotAnswer(t *testing.T) {
 		ended := h.locks(b.t.Context())
 		asked := b.session.now()
 		b.asks(h)
-		_, outage := h.queueEntries[0].gate.lastKnown()
+		_, outage := h.queueEntries[0].gate.lastKnown(b.session.now())
 		require.Equal(t, asked, outage.asked)
 		time.Sleep(time.Second)
 		h.late = true
 		b.granted(h)
-		_, outage = h.queueEntries[0].gate.lastKnown()
+		_, outage = h.queueEntries[0].gate.lastKnown(b.session.now())
 		require.Equal(t, b.session.now(), outage.asked, "Redis did answer, if too late")
 		h.late = false
 		time.Sleep(16 * time.Millisecond)
 		b.granted(h)
 		b.gets(ended, true)
+	})
+}
+
+// An attempt that waits for another key keeps the gate in use, and does not ask.
+func TestGate_OutageThatNobodyAsksAboutIsOver(t *testing.T) {
+	begin(t, func(b *trial) {
+		b.wants("an idle one", "key")
+		h := b.wants("me", "key")
+		g, ended := h.queueEntries[0].gate, h.tries()
+		b.fails(h, redisexec.Outcome{})
+		b.gets(ended, false, errMissed)
+		_, out := g.lastKnown(b.session.now())
+		require.ErrorIs(t, out.failure, errMissed, "the next one may be about to ask")
+		time.Sleep(redisexec.MinCopyPatience + 1)
+		_, out = g.lastKnown(b.session.now())
+		require.Equal(t, outage{}, out)
 	})
 }
 
@@ -388,7 +404,7 @@ func TestGate_NotesWhoHoldsTheKey(t *testing.T) {
 		time.Sleep(time.Second)
 		b.answers(h, answer{grant: protocol.Grant{Holder: "uuid:other", TTL: time.Minute, Claimed: true}})
 		b.gets(ended, false)
-		seen, outage := h.queueEntries[0].gate.lastKnown()
+		seen, outage := h.queueEntries[0].gate.lastKnown(b.session.now())
 		require.Equal(t, sighting{at: b.session.now(), holder: "uuid:other", hold: other.hold, claims: true, lease: time.Minute}, seen)
 		require.Equal(t, clock.Instant{}, outage.asked)
 	})

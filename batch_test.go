@@ -217,7 +217,7 @@ func TestBatch_AnswerIsRecordedAtTheGate(t *testing.T) {
 			b.gate.asks(b.session.now())
 			b.follows(b.next(fmt.Sprint("next", i)))
 			b.answers(renamed{ours: true, waiters: waiters})
-			_, out := b.gate.lastKnown()
+			_, out := b.gate.lastKnown(b.session.now())
 			require.Equal(t, outage{}, out)
 			require.Equal(t, waiters == 0, b.gate.alone)
 		}

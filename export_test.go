@@ -82,7 +82,7 @@ func (m *Mutex) Learned() (holder string, out Outage) {
 	if g == nil {
 		return "", Outage{}
 	}
-	seen, o := g.lastKnown()
+	seen, o := g.lastKnown(m.session.now())
 	return seen.holder, Outage{Asked: o.asked, Failed: o.failed, Failure: o.failure}
 }
 

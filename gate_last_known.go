@@ -19,9 +19,11 @@ type sighting struct {
 	lease  time.Duration // the rest of its lease at that time, if it is of another client; negative: without expiry
 }
 
-// outage records since when Redis has not answered for a key. The zero outage: Redis answers.
+// outage records since when Redis has not answered for a key. The zero outage: Redis answers. An outage that nobody asks
+// about any more is over: an attempt may still wait for another key, and keep the gate in use.
 type outage struct {
 	asked   clock.Instant // when the first unanswered request began
+	left    clock.Instant // when the last attempt that asked ended; zero: one goes on
 	failed  clock.Instant // when the first of those requests failed; zero: none has
 	failure error         // of the last one that failed
 }
@@ -45,9 +47,19 @@ func (g *gate) setAlone(alone bool) {
 func (g *gate) asks(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outage.asked == (clock.Instant{}) {
+	g.outage = g.outage.at(now)
+	if g.outage.left = (clock.Instant{}); g.outage.asked == g.outage.left {
 		g.outage.asked = now
 	}
+}
+
+// at returns the outage as it is at now.
+func (o outage) at(now clock.Instant) outage {
+	// The next attempt may be about to go on.
+	if o.left != (clock.Instant{}) && now.Since(o.left) > redisexec.MinCopyPatience {
+		return outage{}
+	}
+	return o
 }
 
 // answered records that Redis answered a request. Any answer ends the outage for all waiters for the key, whichever of
@@ -58,13 +70,17 @@ func (g *gate) answered() {
 	g.outage = outage{}
 }
 
-// stopsAsking records that a caller did not wait for the answer. If it had little time, that does not indicate a
-// failure of Redis.
+// stopsAsking records that an attempt that asked has ended. If it did not wait for the answer because it had little time,
+// that does not indicate a failure of Redis.
 func (g *gate) stopsAsking(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outage.failure == nil && now.Since(g.outage.asked) < redisexec.MinCopyPatience {
-		g.outage = outage{}
+	switch o := &g.outage; {
+	case o.asked == (clock.Instant{}):
+	case o.failure == nil && now.Since(o.asked) < redisexec.MinCopyPatience:
+		*o = outage{}
+	default:
+		o.left = now
 	}
 }
 
@@ -91,10 +107,10 @@ func (g *gate) unanswered(now clock.Instant) clock.Instant {
 }
 
 // lastKnown returns the last known state of the key and of Redis. Both are copies, of one moment.
-func (g *gate) lastKnown() (sighting, outage) {
+func (g *gate) lastKnown(now clock.Instant) (sighting, outage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.seen, g.outage
+	return g.seen, g.outage.at(now)
 }
 
 // since returns for how much of the time since start Redis has not answered. Before start it may have been silent

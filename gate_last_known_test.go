@@ -18,7 +18,7 @@ var (
 
 func TestGate_KeepsTheLatestReport(t *testing.T) {
 	g, now := newGate()
-	seen, out := g.lastKnown()
+	seen, out := g.lastKnown(now)
 	require.Equal(t, sighting{}, seen)
 	require.Equal(t, outage{}, out)
 	for _, reported := range []sighting{
@@ -26,7 +26,7 @@ func TestGate_KeepsTheLatestReport(t *testing.T) {
 		{at: now.After(time.Second), holder: "b", hold: new(hold), claims: true},
 	} {
 		g.sees(reported)
-		seen, _ = g.lastKnown()
+		seen, _ = g.lastKnown(now)
 		require.Equal(t, reported, seen)
 	}
 }
@@ -47,6 +47,11 @@ func TestGate_OutageBeginsWithTheFirstUnansweredRequest(t *testing.T) {
 		g.asks(now)
 		g.stopsAsking(now.After(redisexec.MinCopyPatience - 1))
 	}
+	pass := func(*gate, clock.Instant) {}
+	nextGoesOn := func(g *gate, now clock.Instant) {
+		g.stopsAsking(now)
+		g.asks(now.After(redisexec.MinCopyPatience))
+	}
 	atOnceAfterAFailure := func(g *gate, now clock.Instant) {
 		g.failsToAsk(now, errFirst)
 		atOnce(g, now)
@@ -66,15 +71,20 @@ func TestGate_OutageBeginsWithTheFirstUnansweredRequest(t *testing.T) {
 		"an answer after failures":                 {[]happening{asks, fails(errFirst), unanswered, answered}, outage{}},
 		"failures count from the first":            {[]happening{asks, fails(errFirst), unanswered, unanswered}, outage{asked: second(1), failed: second(3), failure: errFirst}},
 		"a caller that had little time":            {[]happening{atOnce}, outage{}},
-		"a caller that had time":                   {[]happening{asks, stops}, outage{asked: second(1)}},
-		"a caller with little time after failures": {[]happening{atOnceAfterAFailure}, outage{asked: second(1), failure: errFirst}},
+		"a caller that had time":                   {[]happening{asks, stops}, outage{asked: second(1), left: second(2)}},
+		"a caller with little time after failures": {[]happening{atOnceAfterAFailure}, outage{asked: second(1), left: second(1).After(redisexec.MinCopyPatience - 1), failure: errFirst}},
+		"the next one goes on at once":             {[]happening{asks, nextGoesOn}, outage{asked: second(1)}},
+		"nobody went on":                           {[]happening{asks, stops, pass}, outage{}},
+		"nobody went on after a failure":           {[]happening{asks, fails(errFirst), stops, pass}, outage{}},
+		"another one comes later":                  {[]happening{asks, stops, asks}, outage{asked: second(3)}},
+		"one that never asked has left":            {[]happening{stops}, outage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, _ = newGate()
 			for i, happens := range c.happens {
 				happens(g, second(i+1))
 			}
-			_, out := g.lastKnown()
+			_, out := g.lastKnown(second(len(c.happens)))
 			require.Equal(t, c.want, out)
 		})
 	}

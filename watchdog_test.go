@@ -506,7 +506,7 @@ func TestWatchdog_AnsweredRenewalEndsAnOutage(t *testing.T) {
 			g := holdOf(m).queueEntries[0].gate
 			g.asks(c.session.now())
 			answered()
-			_, out := g.lastKnown()
+			_, out := g.lastKnown(c.session.now())
 			require.Zero(t, out, name)
 			locktest.RequireUnlocked(t, m)
 		}
