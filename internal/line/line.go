@@ -177,9 +177,11 @@ func (l *Line) message(payload string) {
 	}
 }
 
-// believe settles e by the grant in a message, if the grant is proven and complete. mu is held.
+// believe settles e by the grant in a message, if the grant is proven and complete. If messages and answers are so slow that
+// less than half of the lease is left, a poll brings a newer proof: the hold could not be renewed in time. mu is held.
 func (l *Line) believe(e *Entry) {
-	inTime := l.now().Until(clock.Deadline(e.now.Proof, e.Terms.EntryLease())) > 0
+	lease := e.Terms.EntryLease()
+	inTime := l.now().Until(clock.Deadline(e.now.Proof, lease)) > lease/2
 	if !e.sure || !inTime || e.Terms.Fencing && e.token <= 0 {
 		l.polls.Wake()
 		return

@@ -146,8 +146,8 @@ func TestPlace_UnprovenGrantIsNotTaken(t *testing.T) {
 	}{
 		"it is proven": {terms: terms(), message: "1 0", granted: true},
 		"a copy of the request may make it again":     {terms: terms(), out: redisexec.Outcome{Ambiguous: true}, message: "1 42"},
-		"just before its lease may be over":           {terms: terms(), passes: 4950*time.Millisecond - 1, message: "1 42", granted: true},
-		"its lease may be over":                       {terms: terms(), passes: 4950 * time.Millisecond, message: "1 42"},
+		"just before half of its lease is over":       {terms: terms(), passes: 2450*time.Millisecond - 1, message: "1 42", granted: true},
+		"half of its lease is over":                   {terms: terms(), passes: 2450 * time.Millisecond, message: "1 42"},
 		"a token was wished, and is given":            {terms: fenced, message: "1 42", granted: true},
 		"a token was wished, and is not given":        {terms: fenced, message: "1"},
 		"a token was wished, and is none":             {terms: fenced, message: "1 none"},
