@@ -244,7 +244,7 @@ func (g *engine) sendOn(q *quick, c try, cmd *call) (a answer, sent bool) {
 		return a, true
 	}
 	defer g.quick.CompareAndSwap(q, nil)
-	if limit == c.ctx && isTimeout(a.err) {
+	if end, _ := limit.Deadline(); limit == c.ctx && !time.Now().Before(end) {
 		<-limit.Done() // at any moment
 	}
 	switch ended := c.ctx.Err(); {
