@@ -39,28 +39,38 @@ func TestStuck_ClockWaitsForGoroutinesThatRunOrWaitForAMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		mu.Lock()
-		stop, stopped := make(chan struct{}), make(chan struct{})
-		go func() {
-			mu.Lock()
-			close(stopped)
+		stop := make(chan struct{})
+		defer func() {
+			mu.Unlock()
+			close(stop)
 		}()
-		go func() { <-stop }()
-		all, stacks := make([]byte, 1<<20), ""
-		for !strings.Contains(stacks, "[sync.Mutex.Lock") || !strings.Contains(stacks, "[chan receive (durable)") {
-			runtime.Gosched() // until both wait
-			stacks = string(all[:runtime.Stack(all, true)])
-		}
-		holds := 0 // this one, and the one that waits for mu
+		go waitFor(&mu)
+		go waitForEnd(stop)
+		require.True(t, holdsTimeUp(stackOf("[sync.Mutex.Lock", "play.waitFor(")))
+		require.False(t, holdsTimeUp(stackOf("[chan receive", "play.waitForEnd(")))
+		require.True(t, holdsTimeUp(stackOf("[running", "TestStuck_Clock")))
+	})
+}
+
+func waitFor(mu *sync.Mutex) {
+	mu.Lock()
+	defer mu.Unlock()
+}
+
+func waitForEnd(of chan struct{}) { <-of }
+
+// stackOf returns the stack of the goroutine in the given status that calls a function, as soon as there is one.
+func stackOf(status, function string) string {
+	all := make([]byte, 1<<20)
+	for {
+		stacks := string(all[:runtime.Stack(all, true)])
 		for stack := range strings.SplitSeq(stacks, "\n\n") {
-			if holdsTimeUp(stack) {
-				holds++
+			if strings.Contains(stack, status) && strings.Contains(stack, function) {
+				return stack
 			}
 		}
-		require.Equal(t, 2, holds)
-		mu.Unlock()
-		<-stopped
-		close(stop)
-	})
+		runtime.Gosched()
+	}
 }
 
 func TestLate_CommandsComeOneAtATime(t *testing.T) {
