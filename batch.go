@@ -33,7 +33,9 @@ import (
 //   - A command that gives the lock away (a release, a hand-over by Redis) is sent when no hold is valid. No hold
 //     begins before it is answered.
 //   - An Unlock returns the answer to a command that was sent after its hold ended.
-//   - If the outcome of a command is unknown, the names are retired before anyone is notified.
+//   - If the outcome of a command is unknown, the names are retired before anyone is notified. A hold may have followed
+//     under such a name before: it gets a new one before its name is written, because a delayed copy of the rename would
+//     replace the old one.
 //   - The names belong to the batch. A rename is repeated until it is answered or the batch is over, even if
 //     no Unlock waits for it any more.
 //
@@ -135,13 +137,20 @@ func (b *batch) sendRename() (again bool) {
 		return false
 	}
 	from, to, holder := b.settled, b.name, b.holder
+	renamed := to.Field != from.Field && to.Identity != b.session.identities.Current()
+	if renamed {
+		to = b.session.identities.Current().Of(b.target, holder.owner)
+		b.name = to
+	}
 	b.sent, b.failure = to, nil
 	b.asked, b.waiting = b.waiting, nil
 	ctx, stop := context.WithCancel(b.session.background)
 	b.stop = stop
 	b.mu.Unlock()
 	defer stop()
-
+	if renamed {
+		holder.isNamed(to)
+	}
 	b.renameUntilAnswered(ctx, from, to, holder.wantedLease())
 	return true
 }
@@ -250,9 +259,7 @@ func (b *batch) end(err error) {
 	defer b.mu.Unlock()
 	b.over = true
 	if err != nil {
-		for _, n := range append(b.namesHeld(), b.name) {
-			b.session.identities.Retire(n.Identity)
-		}
+		b.retire()
 	}
 	if b.stop != nil {
 		b.stop()
@@ -261,6 +268,13 @@ func (b *batch) end(err error) {
 		answer <- err
 	}
 	b.asked, b.waiting = nil, nil
+}
+
+// retire ensures that no later hold uses a name that Redis may have for the lock, or may get. mu is held.
+func (b *batch) retire() {
+	for _, n := range append(b.namesHeld(), b.name) {
+		b.session.identities.Retire(n.Identity)
+	}
 }
 
 // isOver reports whether the batch is over. If the holder of a batch that is over is still valid, no hold can follow
@@ -317,10 +331,12 @@ func (b *batch) holderEnds() {
 	b.last = true
 }
 
-// unanswered returns the error of an Unlock whose ctx ended before the answer, with what failed meanwhile.
+// unanswered returns the error of a call whose ctx ended before the answer, with what failed meanwhile. The names are
+// retired first: the caller may lock again before the answer.
 func (b *batch) unanswered(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.retire()
 	return redisexec.Outcome{Err: b.failure}.Abandoned(ctx).Err
 }
 

@@ -79,6 +79,36 @@ func TestRename_UncertainOneRetiresBothNames(t *testing.T) {
 	}
 }
 
+// The hold that began while the rename was in flight has the name that the rename replaces: its owner released the
+// lock with WithAsyncUnlock, and has it again.
+func TestRename_UncertainOneNeverFindsItsOldNameAgain(t *testing.T) {
+	for name, misses := range map[string]bool{"if the first copies are answered": false, "if later copies are answered": true} {
+		t.Run(name, func(t *testing.T) {
+			beginBatch(t, func(b *batchTrial) {
+				second, again := b.next("second"), b.nextAgain(b.first)
+				ofFirst := b.follows(second)
+				b.isSent(b.first, second)
+				ofSecond := b.follows(again)
+				if misses {
+					b.misses(true)
+					b.inTime()
+				}
+				b.answers(renamed{ours: true, out: redisexec.Outcome{Ambiguous: !misses}})
+				b.requireAnswer(ofFirst)
+				r := b.underWay()
+				require.Equal(t, second.name.Field, r.from)
+				require.NotEqual(t, b.first.name.Field, r.to, "a copy of the first rename would replace it")
+				require.True(t, b.session.identities.Current().Begins(r.to))
+				b.isSent(second, again)
+				b.ours()
+				b.requireAnswer(ofSecond)
+				b.isKnown(again)
+				require.False(t, isLost(again))
+			})
+		})
+	}
+}
+
 func TestBatch_IsOverIfRedisHasNeitherName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third := b.next("second"), b.next("third")

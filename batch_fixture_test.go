@@ -74,6 +74,13 @@ func (b *batchTrial) next(owner string) *hold {
 	return h
 }
 
+// nextAgain returns a hold that is to follow, of the owner of h, which is detached.
+func (b *batchTrial) nextAgain(h *hold) *hold {
+	b.t.Helper()
+	h.detach()
+	return b.next(h.owner.Fixed)
+}
+
 // A rename is a command that was sent, and waits for its answer.
 type rename struct {
 	from, to string

@@ -18,7 +18,10 @@ import (
 func (h *hold) handOverLocally(s *settings) <-chan error {
 	// If a delayed copy may create the name again, the name has to be undone after Redis no longer has it. So it cannot
 	// be in a batch.
-	if h.kind.rename == nil || len(h.queueEntries) > 1 || h.name.Late || h.settings.replicas.N > 0 {
+	h.mu.Lock()
+	late := h.name.Late
+	h.mu.Unlock()
+	if h.kind.rename == nil || len(h.queueEntries) > 1 || late || h.settings.replicas.N > 0 {
 		return nil
 	}
 	first := h.queueEntries[0]
@@ -76,6 +79,13 @@ func (h *hold) follow(before *hold, n identity.Name, b *batch) {
 	h.name, h.batch, h.slot = n, b, b.slot
 	// mutant: batch-own-lease
 	h.lease.Follow(l)
+}
+
+// isNamed records the name under which Redis is about to have the lock, because the previous one was retired.
+func (h *hold) isNamed(n identity.Name) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.name = n
 }
 
 // forget makes h have no name, and no batch.
@@ -166,7 +176,6 @@ func (h *hold) awaitAnswer(ctx context.Context, answer <-chan error) (err error)
 			return err
 		}
 	case <-ctx.Done():
-		h.session.identities.Retire(h.name.Identity) // its owner may lock again before the answer
 		err = h.batch.unanswered(ctx)
 	}
 	h.mu.Lock()
