@@ -4,6 +4,7 @@
  * under the proven deadline. Renames, one at a time, write the current name for all holds that have ended. The last holder
  * sends the release. A rename whose outcome is unknown is sent again until it is answered or its batch has ended. Copies
  * without an answer stay in the network for ever, and are executed at any time, any number of times.
+ * With -DASYNC an Unlock may return before its answer, as with WithAsyncUnlock: its owner may hold the lock again meanwhile.
  * With -DFORCE the key may be deleted. Then a valid hold may be without a lock, on purpose, and its Unlock reports that,
  * unless a delayed copy of its acquisition has created the key again.
  *
@@ -15,6 +16,7 @@
  *
  * gate:
  * gate: -DFORCE -DLIVES=1 -DONLY=unlock_nil
+ * hand: -DASYNC
  * hand: -DFORCE -DONLY=unlock_nil
  * hand: -DOWNERS=3
  * hand: -DLIVES=3
@@ -22,6 +24,7 @@
  * off: NOTIFIED_FIRST known_loss: the waiters in a batch are notified of its end before its names are retired
  * off: ENTERS_DURING_RELEASE exclusion: an owner enters while the release is in flight
  * off: FRESH_LEASE exclusion: a hold that follows begins with a lease of its own, not with the rest of the proven lease
+ * off: KEEPS_NAME no_false_loss -DASYNC: a hold that followed under a name that is retired by now is written under it
  * off: RENEWS_UNKNOWN no_false_loss: a renewal does not wait until Redis has the name of the hold
  * off: RENAME_CREATES stays_undone: a rename that finds neither name creates the lock
  * off: RENAME_SHORTENS exclusion: a rename sets the lease, even if the owner's is shorter
@@ -57,6 +60,7 @@ byte identity, holder = NOBODY, current, settled, sent, proof;
 mtype command = none, answer = silent;
 byte age, from, to, lease;
 bool doubt, inTime, last;
+bool unlocked;                           /* with ASYNC: an Unlock has returned that no rename was sent for */
 
 /* An owner. */
 mtype phase[OWNERS] = idle;
@@ -74,6 +78,11 @@ mtype result = silent;
 byte i;
 
 #define valid (holder != NOBODY && phase[holder] == held && proof > 0)
+#ifdef ASYNC
+#define mayFollow(o) (phase[o] == idle || o == holder)
+#else
+#define mayFollow(o) (phase[o] == idle)
+#endif
 #define surely (left - (1 - fast))
 
 inline check() {
@@ -203,10 +212,10 @@ inline over() {
 	:: holder != NOBODY -> phase[holder] = idle; taken[holder] = 0
 	:: else
 	fi;
-	holder = NOBODY; current = 0; settled = 0; sent = 0; proof = 0; last = 0; forced = 0; remade = 0
+	holder = NOBODY; current = 0; settled = 0; sent = 0; proof = 0; last = 0; unlocked = 0; forced = 0; remade = 0
 }
 
-inline ended() { holder = NOBODY; current = 0; settled = 0; sent = 0; proof = 0; last = 0; forced = 0; remade = 0 }
+inline ended() { holder = NOBODY; current = 0; settled = 0; sent = 0; proof = 0; last = 0; unlocked = 0; forced = 0; remade = 0 }
 
 inline onAnswer() {
 	if
@@ -264,7 +273,8 @@ inline onAnswer() {
 	fi
 }
 
-#define someoneWaits (phase[0] == unlocking && !asked[0] || phase[1] == unlocking && !asked[1] || OWNERS == 3 && phase[OWNERS-1] == unlocking && !asked[OWNERS-1])
+#define isRetired(n) (identity != ((n)-1) / OWNERS)
+#define someoneWaits (unlocked || phase[0] == unlocking && !asked[0] || phase[1] == unlocking && !asked[1] || OWNERS == 3 && phase[OWNERS-1] == unlocking && !asked[OWNERS-1])
 
 proctype owner(byte o) {
 	do
@@ -281,19 +291,25 @@ proctype owner(byte o) {
 		proof = leaseOf(o) - MARGIN;
 #endif
 		check() }
+#ifdef ASYNC
+	/* the same, by an Unlock that returns at once: hold.detach */
+	:: d_step { mayFollow(o) && valid && identity < LIVES ->
+		printf("owner %d: unlocks, and does not wait; owner %d follows as %d\n", holder, o, nameOf(o));
+		phase[holder] = idle; unlocked = 1; holder = o; current = nameOf(o); phase[o] = held; undone[current] = 0; check() }
+#endif
 	/* hold.unlock without a local waiter: hold.finish */
 	:: d_step { holder == o && valid ->
 		taken[o] = forced; phase[o] = ending; last = 1; printf("owner %d: unlocks\n", o) }
 	/* the next owner comes while the last one waits for its turn to send the release */
 #ifdef ENTERS_DURING_RELEASE
-	:: d_step { phase[o] == idle && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 ->
+	:: d_step { mayFollow(o) && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 ->
 #else
-	:: d_step { phase[o] == idle && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 && command != release ->
+	:: d_step { mayFollow(o) && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 && command != release ->
 #endif
-		phase[holder] = unlocking; holder = o; current = nameOf(o); phase[o] = held; last = 0; undone[current] = 0;
+		unlocked = (unlocked || o == holder); phase[holder] = unlocking; holder = o; current = nameOf(o); phase[o] = held; last = 0; undone[current] = 0;
 		printf("owner %d: follows as %d\n", o, current); check() }
 	/* hold.awaitAnswer: WithUnlockTimeout */
-	:: d_step { phase[o] == unlocking -> phase[o] = idle; asked[o] = 0; taken[o] = 0; retire(nameOf(o));
+	:: d_step { phase[o] == unlocking -> phase[o] = idle; asked[o] = 0; taken[o] = 0; retire(settled); retire(sent); retire(current);
 		printf("owner %d: Unlock has no more time\n", o) }
 	od
 }
@@ -311,7 +327,14 @@ proctype process() {
 	:: d_step { command == acquire -> leaveCopy(); undo(from, 0); phase[holder] = idle; done(); ended(); printf("the attempt is given up\n") }
 	:: d_step { holder != NOBODY && phase[holder] == ending -> printf("Unlock has no more time\n"); over(); check() }
 	/* batch.sendRename */
-	:: d_step { command == none && someoneWaits && !last && holder != NOBODY ->
+	:: d_step { command == none && someoneWaits && !last && holder != NOBODY && (identity < LIVES || !isRetired(current) || current == settled) ->
+#ifndef KEEPS_NAME
+		if
+		:: current != settled && isRetired(current) -> current = nameOf(holder); undone[current] = 0
+		:: else
+		fi;
+#endif
+		unlocked = 0;
 		for (i : 0 .. OWNERS-1) { asked[i] = (asked[i] || phase[i] == unlocking) };
 		sent = current; send(rename, settled, current, leaseOf(holder));
 		printf("the process renames %d to %d\n", from, to); check() }
