@@ -28,6 +28,10 @@ func (a *attempt) contend() {
 	a.listens = true
 	for _, p := range a.hold.queueEntries {
 		p.listen()
+		p.gate.wanted()
+	}
+	if a.hold.other != nil {
+		a.hold.other.wanted()
 	}
 	a.record.contended()
 }

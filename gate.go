@@ -64,8 +64,9 @@ type gate struct {
 	// The last known state of the key on Redis, for all waiters: most of them wait in the queue and never ask.
 	seen    sighting
 	outage  outage
-	alone   bool // the line of the key was empty at the last answer
+	alone   bool // the line of the key was empty at the last answer, and no waiter was announced since
 	foreign foreignTurns
+	demand  demand
 }
 
 // ownLine is what one process has in the line of a key.
@@ -89,7 +90,10 @@ type registry struct {
 	// newLine creates the line of a gate, which wakes polls. It is set before the first use; nil if no gate has a line.
 	newLine func(g *gate, polls *queue.Bell) *line.Line
 
-	hub    hub // notifies the gates of releases
+	hub hub // notifies the gates of releases
+	// announcements delivers those of waiters. It is set before the first use; nil on a quorum.
+	announcements messageHub
+
 	seed   maphash.Seed
 	shards [64]shard
 }
@@ -143,6 +147,7 @@ func (r *registry) exit(g *gate, h *hold) {
 	defer s.mu.Unlock()
 	if g.refs--; g.refs == 0 {
 		delete(s.gates, g.id)
+		g.unwatch()
 	}
 }
 

@@ -94,6 +94,13 @@ func (s *otherSide) wake() {
 	}
 }
 
+// wanted notifies those that hold the lock on the other side that h waits for it.
+func (s *otherSide) wanted() {
+	if g := s.gate(); g != nil {
+		g.wanted()
+	}
+}
+
 // released is wake after a release that was answered, unless its message reaches them.
 func (s *otherSide) released(answer protocol.Released) {
 	if g := s.gate(); g != nil && (answer.Receivers < 0 || !answer.Ours || !g.listening()) {

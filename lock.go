@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -221,6 +222,45 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	cancel(lockerr.Wrap("context", m.Name(), cause))
 	return ctx
+}
+
+// Wanted returns a channel that is closed when another owner waits for the lock that the caller holds, in
+// this process or in another one. It is for work that can give way: a batch job that pauses, an upload
+// that ends early, a leader that hands over. A TryLock of another owner does not close it.
+//
+// Wanted does not block. A waiter that comes later closes the channel with its first request; one that
+// waits already, with its next poll, within a third of 5 s, of twice [WithSafetyPoll], or of its TTL. It
+// is a hint: the waiter may have left since, and if the Redis user has no permission for the channels
+// relock_wanted:*, or for the line, a waiter of another process closes nothing. Nor does a waiter of
+// Redisson, or on a quorum one of another process.
+//
+// The channel stays open when the hold ends, or ctx ends. It stays open, too, if the caller does not hold
+// the lock. So wait for the context of the hold as well:
+//
+//	select {
+//	case <-m.Wanted(ctx):
+//	case <-m.Context(ctx).Done():
+//	}
+//
+// No round trip; the first call for a lock subscribes to a channel until the lock is no longer used.
+func (m *Mutex) Wanted(ctx context.Context) <-chan struct{} {
+	wanted := make(chan struct{})
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	var buf [4]*hold
+	holds := m.covering(buf[:0])
+	if holds == nil {
+		return wanted
+	}
+	tell := sync.OnceFunc(func() { close(wanted) })
+	held := contextOfAll(ctx, holds, m.target)
+	for _, h := range holds {
+		for _, end := range h.watchDemand(m.target, tell) {
+			context.AfterFunc(held, end)
+		}
+	}
+	return wanted
 }
 
 // HoldCount returns how many Unlocks the owner's hold still needs. It returns 0 if the owner does not

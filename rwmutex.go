@@ -149,6 +149,13 @@ func (m *RWMutex) Context(ctx context.Context) context.Context { return m.write.
 // [Mutex.Context] does. No round trip.
 func (m *RWMutex) RContext(ctx context.Context) context.Context { return m.read.Context(ctx) }
 
+// Wanted is as [Mutex.Wanted], for the hold of a writer.
+func (m *RWMutex) Wanted(ctx context.Context) <-chan struct{} { return m.write.Wanted(ctx) }
+
+// RWanted is as [Mutex.Wanted], for the hold of a reader: the channel is closed when a writer waits. A reader that waits
+// for that writer does not close it.
+func (m *RWMutex) RWanted(ctx context.Context) <-chan struct{} { return m.read.Wanted(ctx) }
+
 // HoldCount returns how many Unlocks the owner's write hold still needs. It returns 0 if the owner does
 // not hold the write side, or has lost it. No round trip.
 func (m *RWMutex) HoldCount() int { return m.write.HoldCount() }

@@ -41,6 +41,7 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 		return line.New(hub, c.session.now, g.channel, lined.GrantsFor(g.id.key), polls)
 	}
 	c.session.uses = hub.Uses
+	c.session.registry.announcements = hub
 	c.plain = &kind{lock: KindMutex, protocol: lined, lined: lined, rename: plain.Rename}
 	c.multi = &kind{lock: KindMulti, protocol: plain, lined: lined}
 	strict := lined.Strict()

@@ -147,7 +147,6 @@ func (t *plainTurn) acquireTurns() (bool, error) {
 		if state, _ := p.ticket.State(); state == queue.Turn || p.ticket.TryJoin() {
 			continue
 		}
-		// Waiting only for later keys prevents circles: see multiTurn, which does the same on Redis.
 		turn, err := false, error(nil)
 		// Waiting only for later keys is what breaks circles: see multiTurn, which does the same on Redis.
 		if a.waits && i > a.at {

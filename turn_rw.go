@@ -68,7 +68,7 @@ func (t *writerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		g, out := a.hold.kind.protocol.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
 		return t.queue.answered(n, g, out)
 	}
-	g, out := a.hold.kind.writes.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, a.hold.settings.EntryLease())
+	g, out := a.hold.kind.writes.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, a.hold.settings.EntryLease(), a.queued)
 	// Any request that may have reached Redis may have made a claim. Only the claim of the last name is recorded. A
 	// claim by an older name is withdrawn now, or it would outlive the wait.
 	if out.Ambiguous || !g.Held && out.Err == nil && keys.SideOf(g.Holder) == keys.Reading {
@@ -151,7 +151,7 @@ func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	// arrives, which may never happen.
 	a.hold.other.lengthen(a.hold.settings.TTL)
 	t.writes = writes != ""
-	g, out := a.hold.kind.reads.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, writes)
+	g, out := a.hold.kind.reads.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, writes, a.queued)
 	a.doubted(n, g, out)
 	if g, out = a.answered(n, g, out); out.Err == nil {
 		a.suspect(g)

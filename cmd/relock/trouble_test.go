@@ -125,7 +125,7 @@ func TestTrouble_WrongPasswordIs77AndNeverPrinted(t *testing.T) {
 
 // acl is what docs/operations.md says that a user of orders:* needs.
 var acl = []any{"acl", "setuser", "app", "on", ">secret", "resetkeys", "resetchannels", "-@all", "~orders:*", "~redisson_lock_token:{orders:*", "~redisson_lock_queue:{orders:*",
-	"~relock_line*:{orders:*", "~relock_rw_claim:{orders:*", "~{orders:*", "~relock_client:*", "&redisson_lock__channel:{orders:*", "&relock_line_grants:{orders:*", "&redisson_rwlock:{orders:*",
+	"~relock_line*:{orders:*", "~relock_rw_claim:{orders:*", "~{orders:*", "~relock_client:*", "&redisson_lock__channel:{orders:*", "&relock_line_grants:{orders:*", "&relock_wanted:{orders:*", "&redisson_rwlock:{orders:*",
 	"+eval", "+evalsha", "+subscribe", "+unsubscribe", "+ping", "+hlen", "+hexists", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpire", "+time", "+get", "+set", "+lindex", "+pubsub|numsub", "+publish",
 	"+hget", "+exists", "+del", "+hmget", "+hkeys", "+hrandfield", "+zadd", "+zcard", "+zrange", "+zrem", "+zrevrange", "+zscore"}
 

@@ -36,6 +36,9 @@ func LineOf(key string) LineKeys {
 // has one, whose name ends with its uuid.
 func GrantsPrefix(key string) string { return ofLine(grantsPrefix, key) + ":" }
 
+// WantedOf returns the channel on which the requests of waiters for key are announced.
+func WantedOf(key string) string { return ofLine(wantedPrefix, key) }
+
 // RWKeys are the names of a read-write lock besides its key. They are Redisson's, except the claim.
 type RWKeys struct {
 	Claim    string // of the waiting writer, which keeps new readers out

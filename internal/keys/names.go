@@ -23,6 +23,7 @@ const (
 	linePrefix    = "relock_line"
 	entriesPrefix = "relock_line_entries"
 	grantsPrefix  = "relock_line_grants"
+	wantedPrefix  = "relock_wanted"
 	rwClaimPrefix = "relock_rw_claim"
 	fencePrefix   = "relock_fence"
 	clientPrefix  = "relock_client"

@@ -127,7 +127,7 @@ func free(b *expiring) { require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys
 func reading(fields ...string) func(b *expiring) {
 	return func(b *expiring) {
 		for _, field := range fields {
-			_, out := b.reads.Take(b.t.Context(), once, b.on, field, unfencedFor(short), keys.AsWriter(field))
+			_, out := b.reads.Take(b.t.Context(), once, b.on, field, unfencedFor(short), keys.AsWriter(field), false)
 			mustDo(b.t, out)
 		}
 	}
@@ -293,16 +293,16 @@ var expiryCases = []expiryCase{
 	{"give a place up", first(inLine(unfencedFor(long), you, them), free), releasing(lineSide, single, you, 0)},
 
 	{"read", nothing, func(b *expiring, lease time.Duration) {
-		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me), false)
 	}},
 	{"read with another", reading(you), func(b *expiring, lease time.Duration) {
-		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me), false)
 	}},
 	{"read while writing", writing(me), func(b *expiring, lease time.Duration) {
-		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me), false)
 	}},
 	{"read again", reading(me), func(b *expiring, lease time.Duration) {
-		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me), false)
 	}},
 	{"read a level more", reading(me), func(b *expiring, lease time.Duration) {
 		b.reads.Reenter(b.t.Context(), once, b.on, me, unfencedFor(lease), false, []int{2})
@@ -322,10 +322,10 @@ var expiryCases = []expiryCase{
 		b.writes.Acquire(b.t.Context(), once, b.on, keys.AsWriter(me), fencedFor(lease))
 	}},
 	{"claim", reading(you), func(b *expiring, lease time.Duration) {
-		b.writes.Take(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(lease), long)
+		b.writes.Take(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(lease), long, false)
 	}},
 	{"withdraw a claim", first(reading(you), func(b *expiring) {
-		b.writes.Take(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(long), long)
+		b.writes.Take(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(long), long, false)
 	}), func(b *expiring, _ time.Duration) {
 		e := once
 		e.Undoes = true

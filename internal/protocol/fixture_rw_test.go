@@ -50,7 +50,7 @@ func (b *rwBench) requireFree() {
 // read has field read, which may hold the write side as writes.
 func (b *rwBench) read(field, writes string) {
 	b.t.Helper()
-	g, out := b.reads.Take(b.t.Context(), options, b.on, field, b.terms, writes)
+	g, out := b.reads.Take(b.t.Context(), options, b.on, field, b.terms, writes, false)
 	mustDo(b.t, out)
 	require.True(b.t, g.Held)
 }

@@ -66,11 +66,11 @@ func TestScripts_LeaseThatRunsOutWithinOneIsNoError(t *testing.T) {
 	read := hashOf(short, "mode", "read", them, "1")
 	type request func(b *passing) redisexec.Outcome
 	takes := func(b *passing) redisexec.Outcome {
-		_, out := b.reads.Take(ctx, options, b.on, me, b.terms, "")
+		_, out := b.reads.Take(ctx, options, b.on, me, b.terms, "", false)
 		return out
 	}
 	writes := func(b *passing) redisexec.Outcome {
-		_, out := b.writes.Take(ctx, options, b.on, me, b.terms, b.terms.EntryLease())
+		_, out := b.writes.Take(ctx, options, b.on, me, b.terms, b.terms.EntryLease(), false)
 		return out
 	}
 	for name, c := range map[string]struct {

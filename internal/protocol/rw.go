@@ -75,12 +75,14 @@ const readGrace = 25 * time.Millisecond
 
 // Acquire implements [Protocol].
 func (p *ReadSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
-	return p.Take(ctx, e, t, field, s, "")
+	return p.Take(ctx, e, t, field, s, "", false)
 }
 
-// Take is Acquire for an owner that holds the write side under the name writes, unless that is empty.
-func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string) (Grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RWReadScript, t.WithClaim(false), t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
+// Take is Acquire for an owner that holds the write side under the name writes, unless that is empty. waits: if the lock is
+// taken, the process of the holder is to know.
+func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string, waits bool) (Grant, redisexec.Outcome) {
+	args := p.announcing(t, waits, t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
+	r, out := p.run(ctx, e, RWReadScript, t.WithClaim(false), args...)
 	return r.reads(t, out, s.TTL, r.grant)
 }
 
@@ -104,13 +106,13 @@ func (p *ReadSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys
 
 // Acquire implements [Protocol].
 func (p *WriteSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
-	return p.Take(ctx, e, t, field, s, 0)
+	return p.Take(ctx, e, t, field, s, 0, false)
 }
 
-// Take is Acquire for a writer. If it finds readers, it claims the lock for the time claim.
-func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration) (Grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), t.RW.Timeouts, field,
-		s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
+// Take is Acquire for a writer. If it finds readers, it claims the lock for the time claim. waits is as for ReadSide.Take.
+func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration, waits bool) (Grant, redisexec.Outcome) {
+	args := p.announcing(t, waits, t.RW.Timeouts, field, s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
+	r, out := p.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), args...)
 	return understood(r.grant(t, s.Fencing), out, &r)
 }
 
@@ -130,6 +132,14 @@ func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *key
 	r, out := p.run(ctx, e, RWHandoffScript, t.LocksAndCounters(s.Fencing),
 		t.RW.Timeouts, from, s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
+}
+
+// announcing returns args, and what a script needs to announce that the owner waits.
+func (p *readWrite) announcing(t *keys.Set, waits bool, args ...any) []any {
+	if waits {
+		args = append(args, p.publishCommand(), keys.WantedOf(t.Keys[0]))
+	}
+	return args
 }
 
 // release sets the count of field, and releases the lock if the count is 0.

@@ -38,6 +38,9 @@
 -- Otherwise it comes after twice the interval. After a used turn the interval is short, because a foreign waiter that
 -- waits again, or is slow, may miss one turn. If a time is more than `ahead` milliseconds in the future, the clock was set
 -- back after it was written, and it counts as past.
+--
+-- Each request of a waiter that finds the lock held is announced on the channel relock_wanted, to which the process of
+-- the holder is subscribed if it wants to know (Mutex.Wanted, WithLinger).
 local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
 local window, interval_taken, interval_first, interval_most, ahead = 5, 10, 100, 1000, 10000
 local sweep_interval = 5000
@@ -109,6 +112,11 @@ local function enqueue(field, lease, keep, ticket, count, channel)
   end
   lengthen(entries, lease)
   lengthen(queue, lease)
+end
+
+-- Announces that an owner waits for the lock. 'relock_line' of the queue has 11 bytes.
+local function announce(publish)
+  redis.pcall(publish, 'relock_wanted' .. string.sub(queue, 12), '')
 end
 
 -- Removes field from the queue. The state of the whole queue is removed with the last field.

@@ -188,6 +188,12 @@ local function busy()
   return {0, redis.call('pttl', lock), 1, holder}
 end
 
+-- Announces that the owner of this request waits for the lock, to the process of the holder if it wants to know
+-- (RWMutex.Wanted). Without a command the owner does not wait, or has only just come.
+local function announce(command, channel)
+  if command then redis.pcall(command, channel, '') end
+end
+
 -- A claim: its begin, and the field of its writer, '' if the writer has given up;
 -- nil if there is no claim.
 local function claimed(claim)

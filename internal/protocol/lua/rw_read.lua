@@ -1,7 +1,8 @@
 -- Acquires a read-write lock for a new reader.
 --
 -- KEYS  the lock, its claim
--- ARGV  prefix, field, lease (ms), the owner's field as a writer ('' = does not write)
+-- ARGV  prefix, field, lease (ms), the owner's field as a writer ('' = does not write), and, if it waits: publish
+--       command, channel (see announce)
 --
 -- Replies
 --   pttl                     field reads, for at least the lease; the rest that the lock had before (see seen)
@@ -48,7 +49,10 @@ local reads = life ~= -2
 
 if mode == 'write' then
   -- mutant: reader-joins-writer
-  if redis.call('hexists', lock, ARGV[4]) == 0 then return busy() end
+  if redis.call('hexists', lock, ARGV[4]) == 0 then
+    announce(ARGV[5], ARGV[6])
+    return busy()
+  end
 elseif not reads then
   local from, writer = claimed(KEYS[2])
   -- mutant: writer-starves

@@ -2,7 +2,8 @@
 --
 -- KEYS  the lock, its claim, and its token counter if a token is wanted
 -- ARGV  prefix, field, lease (ms), life of a counter (ms; 0 = forever), life of a claim (ms;
---       0 = does not wait), how long it lets new readers in (ms)
+--       0 = does not wait), how long it lets new readers in (ms), and, if it waits: publish command, channel (see
+--       announce)
 --
 -- Replies
 --   {1, token}               field writes, for at least the lease; token 0, or 1 alone, without a counter
@@ -27,10 +28,14 @@ local claim, field, lease, keep, claiming, grace = KEYS[2], ARGV[2], ARGV[3], AR
 local mode, refusal = examine_mode()
 if refusal then return refusal end
 local ours = mode == 'write' and redis.call('hexists', lock, field) == 1
-if mode == 'write' and not ours then return busy() end
+if mode == 'write' and not ours then
+  announce(ARGV[7], ARGV[8])
+  return busy()
+end
 if mode == 'read' then
   local reader = survey({}, 3)
   if reader then
+    announce(ARGV[7], ARGV[8])
     if claiming > 0 then
       -- One claim counts for all waiting writers: it begins when the first of them came, and lives for as
       -- long as each of them wants. It begins no later than one that is made now: the clock may

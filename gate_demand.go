@@ -1,0 +1,88 @@
+package relock
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// Whether other owners want a key while this process has it: [Mutex.Wanted] reports it.
+//
+// A waiter of this process calls wanted when it begins to wait. Waiters of other processes announce each of their
+// requests on a channel of the key, to which nobody is subscribed as long as nobody wants to know.
+//
+// What can come late: an announcement of a waiter that has left, or that has been served since. Both are harmless,
+// because it is a hint, as all messages are. If an announcement is lost, the next poll of the waiter makes another one.
+
+// demand has those that want to know. The zero demand has none.
+type demand struct {
+	announcements *wake.Subscription    // from the first watcher until the end of the gate; nil: none, or on a quorum
+	watchers      map[*watcher]struct{} // of Wanted
+}
+
+// watcher is one that wants to know whether others want the key.
+type watcher struct{ tell func() }
+
+// watchDemand calls tell, which must not block, whenever another owner is found to wait for the key, until end.
+func (g *gate) watchDemand(tell func()) (end func()) {
+	w := &watcher{tell}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if hub := g.registry.announcements; hub != nil && g.demand.announcements == nil {
+		g.demand.announcements = hub.SubscribeTo(keys.WantedOf(g.id.key), func() {}, func(string) { g.announced() })
+	}
+	if g.demand.watchers == nil {
+		g.demand.watchers = make(map[*watcher]struct{})
+	}
+	g.demand.watchers[w] = struct{}{}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.demand.watchers, w)
+	}
+}
+
+// watchDemand calls tell whenever another owner is found to wait for a key of t that is in h, until ends are called.
+func (h *hold) watchDemand(t *keys.Set, tell func()) (ends []func()) {
+	h.mu.Lock()
+	queueEntries := h.queueEntries
+	h.mu.Unlock()
+	for _, p := range queueEntries {
+		if !t.Has(p.gate.id.key) {
+			continue
+		}
+		ends = append(ends, p.gate.watchDemand(tell))
+		// The waiters in this queue called wanted before that, and will not ask Redis as long as h is held.
+		if _, waiting := p.queue.Handoffs(); waiting {
+			tell()
+		}
+	}
+	return ends
+}
+
+// announced records that an owner waits in another process, or in this one with an entry in the line of its own.
+func (g *gate) announced() {
+	g.setAlone(false)
+	g.wanted()
+}
+
+// wanted notifies those that want to know that another owner waits for the key.
+func (g *gate) wanted() {
+	g.mu.Lock()
+	watchers := slices.Collect(maps.Keys(g.demand.watchers))
+	g.mu.Unlock()
+	for _, w := range watchers {
+		w.tell()
+	}
+}
+
+// unwatch ends the subscription of a gate that is no longer in use.
+func (g *gate) unwatch() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.demand.announcements != nil {
+		g.demand.announcements.Close()
+	}
+}
