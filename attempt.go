@@ -174,9 +174,18 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 	}
 }
 
-// newName returns the name for one request, and for the hold that it may lead to.
+// newName returns the name for one request, and for the hold that it may lead to. Redis may still have the current name of
+// this owner, for a hold that followed in its batch and whose own name need not be written yet. Then the name is retired.
 func (a *attempt) newName() identity.Name {
-	return a.hold.session.identities.Current().Of(a.hold.target, a.hold.owner)
+	h := a.hold
+	n := h.session.identities.Current().Of(h.target, h.owner)
+	for _, p := range h.queueEntries {
+		if p.gate.batchHas(n) {
+			h.session.identities.Retire(n.Identity)
+			return h.session.identities.Current().Of(h.target, h.owner)
+		}
+	}
+	return n
 }
 
 // callOptions returns the options of a request for the lock. Without an answer the command is sent again. If the first

@@ -81,8 +81,9 @@ func newBatch(h *hold) *batch {
 }
 
 // handOver makes next follow the holder, which has ended, under the name n, if grant gives next the turn. It returns
-// a channel for the answer of Redis, or nil if next does not follow because grant refused or the batch is over.
-func (b *batch) handOver(next *hold, n identity.Name, grant func() bool) (answer <-chan error, over bool) {
+// a channel for the answer of Redis, or nil if next does not follow because grant refused or the batch is over. Unless an
+// Unlock waits for the answer, no command is sent for it, and the channel is closed.
+func (b *batch) handOver(next *hold, n identity.Name, waits bool, grant func() bool) (answer <-chan error, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -93,7 +94,26 @@ func (b *batch) handOver(next *hold, n identity.Name, grant func() bool) (answer
 	}
 	// Not before grant: if the waiter has left, the holder stays the last valid hold.
 	b.holder, b.name, b.last = next, n, false
+	if !waits {
+		return unasked, false
+	}
 	return b.wait(), false
+}
+
+// unasked is the answer to no question.
+var unasked = func() chan error {
+	closed := make(chan error)
+	close(closed)
+	return closed
+}()
+
+// keepLease has the name of the holder written, which renews the lease, unless a rename is on its way.
+func (b *batch) keepLease() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over && !b.sending {
+		b.wait()
+	}
 }
 
 // wait requests a command and returns a channel for its answer. mu is held.
@@ -197,7 +217,9 @@ func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name,
 // because it is news of the key, not of the batch. The lease on Redis now belongs to the current holder.
 func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.answered()
-	b.gate.setAlone(waiters == 0)
+	if b.gate.setAlone(waiters == 0); waiters > 0 {
+		b.gate.wanted()
+	}
 	b.mu.Lock()
 	if b.over {
 		b.mu.Unlock()
@@ -258,6 +280,7 @@ func (b *batch) end(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = true
+	b.gate.endBatch(b)
 	if err != nil {
 		b.retire()
 	}

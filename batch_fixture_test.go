@@ -167,7 +167,7 @@ func (b *batchTrial) ours() (sent clock.Instant) {
 func (b *batchTrial) follows(next *hold) <-chan error {
 	b.t.Helper()
 	next.follow(b.holder, next.name, b.batch)
-	answer, over := b.handOver(next, next.name, func() bool { return true })
+	answer, over := b.handOver(next, next.name, true, func() bool { return true })
 	require.False(b.t, over)
 	require.NotNil(b.t, answer)
 	_, _ = next.open(openLock{settings: next.settings, target: next.target}, nil)

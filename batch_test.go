@@ -109,7 +109,7 @@ func TestRename_WaitsWhileAnotherCommandIsInFlight(t *testing.T) {
 
 func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool { return false })
+		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, true, func() bool { return false })
 		require.False(t, over)
 		require.Nil(t, answer)
 		b.nothingSent()
@@ -121,7 +121,7 @@ func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 func TestBatch_NoOneFollowsAfterItsEnd(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		b.end(nil)
-		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool {
+		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, true, func() bool {
 			t.Error("it was given the turn")
 			return true
 		})

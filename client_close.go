@@ -121,6 +121,7 @@ func (s *session) closeHolds(ctx context.Context) error {
 	defer cancel()
 	var failures failures
 	for _, h := range s.registry.all() {
+		h.endLingering()
 		s.closers.Go(func() { h.close(asking, func(err error) { failures.set(h, err) }) })
 	}
 	s.closers.Wait(ctx)

@@ -195,6 +195,7 @@ func (s *session) uuidsInUse() []string {
 	for _, h := range holds {
 		field, waits := h.nameAndEntries()
 		add(field)
+		add(h.onRedis().Field)
 		for _, p := range waits {
 			// A thousand waiters of one key share one line, which is read once.
 			if seen[p.gate] {

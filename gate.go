@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/queue"
@@ -67,6 +68,7 @@ type gate struct {
 	alone   bool // the line of the key was empty at the last answer, and no waiter was announced since
 	foreign foreignTurns
 	demand  demand
+	batch   *batch // the last one of this key that is not over, or nil
 }
 
 // ownLine is what one process has in the line of a key.
@@ -203,12 +205,12 @@ func (g *gate) find(o keys.Owner) *hold {
 	return g.others[o]
 }
 
-// findDetached returns a detached hold of o here whose kind is not except, or nil.
+// findDetached returns a detached hold of o here that does not linger, and whose kind is not except, or nil.
 func (g *gate) findDetached(o keys.Owner, except *kind) *hold {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for h := range g.detached {
-		if h.owner == o && h.kind != except {
+		if h.owner == o && h.kind != except && !g.lingers(h) {
 			return h
 		}
 	}
@@ -247,6 +249,30 @@ func (g *gate) add(h *hold) bool {
 		g.others[h.owner] = h
 	}
 	return true
+}
+
+// beginBatch records a batch.
+func (g *gate) beginBatch(b *batch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.batch = b
+}
+
+// endBatch records that b is over. It may be called again when the next one has begun.
+func (g *gate) endBatch(b *batch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.batch == b {
+		g.batch = nil
+	}
+}
+
+// batchHas reports whether Redis may have n as the name of a batch.
+func (g *gate) batchHas(n identity.Name) bool {
+	g.mu.Lock()
+	b := g.batch
+	g.mu.Unlock()
+	return b != nil && slices.ContainsFunc(b.names(), func(has identity.Name) bool { return has.Field == n.Field })
 }
 
 // line returns the entries of this process in the line of the key. Most gates never need one.

@@ -4,11 +4,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// Whether other owners want a key while this process has it: [Mutex.Wanted] reports it.
+// Whether other owners want a key while this process has it: [Mutex.Wanted] reports it, and it ends a hold that lingers.
 //
 // A waiter of this process calls wanted when it begins to wait. Waiters of other processes announce each of their
 // requests on a channel of the key, to which nobody is subscribed as long as nobody wants to know.
@@ -18,11 +19,13 @@ import (
 
 // demand has those that want to know. The zero demand has none.
 type demand struct {
-	announcements *wake.Subscription    // from the first watcher until the end of the gate; nil: none, or on a quorum
+	announcements *wake.Subscription    // from the first one that wants to know until the end of the gate; nil: none, or on a quorum
+	since         clock.Instant         // when the first hold was to linger
 	watchers      map[*watcher]struct{} // of Wanted
+	lingering     *lingering            // the hold that lingers, or nil
 }
 
-// watcher is one that wants to know whether others want the key.
+// watcher is a call of Wanted.
 type watcher struct{ tell func() }
 
 // watchDemand calls tell, which must not block, whenever another owner is found to wait for the key, until end.
@@ -30,9 +33,7 @@ func (g *gate) watchDemand(tell func()) (end func()) {
 	w := &watcher{tell}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if hub := g.registry.announcements; hub != nil && g.demand.announcements == nil {
-		g.demand.announcements = hub.SubscribeTo(keys.WantedOf(g.id.key), func() {}, func(string) { g.announced() })
-	}
+	g.subscribe()
 	if g.demand.watchers == nil {
 		g.demand.watchers = make(map[*watcher]struct{})
 	}
@@ -41,6 +42,24 @@ func (g *gate) watchDemand(tell func()) (end func()) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		delete(g.demand.watchers, w)
+	}
+}
+
+// subscribe subscribes to the announcements, unless the gate has done that already. mu is held.
+func (g *gate) subscribe() {
+	if hub := g.registry.announcements; hub != nil && g.demand.announcements == nil {
+		g.demand.announcements = hub.SubscribeTo(keys.WantedOf(g.id.key), g.subscriptionChanged, func(string) { g.announced() })
+	}
+}
+
+// subscriptionChanged ends the lingering of a hold that could not be told that another owner waits.
+func (g *gate) subscriptionChanged() {
+	g.mu.Lock()
+	// It may be called before there is a subscription here.
+	deaf := g.demand.announcements != nil && !g.demand.announcements.Live()
+	g.mu.Unlock()
+	if deaf {
+		g.endLingering(nil)
 	}
 }
 
@@ -68,11 +87,12 @@ func (g *gate) announced() {
 	g.wanted()
 }
 
-// wanted notifies those that want to know that another owner waits for the key.
+// wanted records that another owner waits for the key.
 func (g *gate) wanted() {
 	g.mu.Lock()
 	watchers := slices.Collect(maps.Keys(g.demand.watchers))
 	g.mu.Unlock()
+	g.endLingering(nil)
 	for _, w := range watchers {
 		w.tell()
 	}

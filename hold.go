@@ -76,6 +76,7 @@ type hold struct {
 	watchdog watchdog
 	cause    error // why the hold ended: wraps ErrLost, ErrClosed or ErrReleased
 	detached bool  // its last Unlock has returned, and its release is sent in the background
+	lingers  bool  // it is detached, and lingers, or has lingered (hold_linger.go)
 
 	first struct { // saves allocations: most holds need one of each
 		slot    slot

@@ -12,10 +12,13 @@ func TestAsyncUnlock_WaitsForItsReleaseWhenTooManyArePending(t *testing.T) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := LocksOn(t, rdb)
 		m := c.Mutex(key, WithAsyncUnlock())
-		c.session.detached.Add(mostDetached)
+		answered := make(chan struct{})
+		defer close(answered)
+		for range mostReleases {
+			c.session.releases.Go(func() { <-answered })
+		}
 		locktest.RequireLocked(t, m)
 		locktest.RequireUnlocked(t, m)
 		locktest.RequireFree(t, rdb, key)
-		c.session.detached.Add(-mostDetached)
 	})
 }

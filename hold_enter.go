@@ -132,7 +132,8 @@ func (c *call) lock(ctx context.Context) (locked bool, err error) {
 
 // findDetached appends to holds those detached holds of the owner that c has to wait for, because a request under the
 // name of such a hold must not overtake its release. A Lock of a Mutex does not wait here for a detached hold that a Mutex
-// acquired: it waits behind that hold in the local queue, and sends nothing before it has the turn.
+// acquired: it waits behind that hold in the local queue, and sends nothing before it has the turn. If the hold lingers, a
+// TryLock follows it, too. A lock of another kind cannot follow: then the lock that lingers is released first.
 func (c *call) findDetached(holds []*hold) []*hold {
 	m, follows := c.mutex, (*kind)(nil)
 	if c.waits && m.kind.rename != nil {
@@ -147,6 +148,12 @@ func (c *call) findDetached(holds []*hold) []*hold {
 			g := m.session.registry.gate(gateID{key, side})
 			if g == nil {
 				continue
+			}
+			if m.kind.rename == nil {
+				if l := g.takeLingering(nil); l != nil {
+					l.release()
+					holds = append(holds, l.hold)
+				}
 			}
 			if h := g.findDetached(c.owner, follows); h != nil {
 				holds = append(holds, h)

@@ -19,7 +19,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 	// If a delayed copy may create the name again, the name has to be undone after Redis no longer has it. So it cannot
 	// be in a batch.
 	h.mu.Lock()
-	late := h.name.Late
+	late, lingered := h.name.Late, h.lingers
 	h.mu.Unlock()
 	if h.kind.rename == nil || len(h.queueEntries) > 1 || late || h.settings.replicas.N > 0 {
 		return nil
@@ -30,7 +30,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		if !waiting || h.inMinHold() {
 			return nil
 		}
-		if inRow >= s.localHandoffs && (s.localHandoffs == 0 || !h.batch.goesOn()) {
+		if !lingered && inRow >= s.localHandoffs && (s.localHandoffs == 0 || !h.batch.goesOn()) {
 			return nil
 		}
 		h.mu.Lock()
@@ -46,7 +46,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		b, next := h.joinBatch(), ticket.Value
 		n := h.session.identities.Current().Of(b.target, next.owner)
 		next.follow(h, n, b)
-		answer, over := b.handOver(next, n, func() bool { return first.ticket.Grant(ticket) })
+		answer, over := b.handOver(next, n, !lingered, func() bool { return first.ticket.Grant(ticket) })
 		if over {
 			next.forget()
 			ticket.Refuse()
@@ -65,6 +65,7 @@ func (h *hold) joinBatch() *batch {
 	defer h.mu.Unlock()
 	if h.batch == nil {
 		h.batch = newBatch(h)
+		h.batch.gate.beginBatch(h.batch)
 	}
 	return h.batch
 }
@@ -106,7 +107,7 @@ func (h *hold) wantedLease() time.Duration {
 func (h *hold) renameConfirmed(b *batch, out redisexec.Outcome, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.batch == b && (h.phase == held || h.phase == acquiring) {
+	if h.batch == b && (h.phase == held || h.phase == acquiring || h.lingers) {
 		_ = h.renewalSettled(out, lease) // there is none
 	}
 }

@@ -75,7 +75,10 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	switch {
 	case !last:
 		return h.step(h.session.limits.After(s.unlockTimeout), s)
-	case s.asyncUnlock && h.detach():
+	case h.linger(s):
+		return nil
+	case s.asyncUnlock && h.session.releases.Len() < mostReleases:
+		h.detach()
 		h.session.releases.Go(func() {
 			defer h.session.detached.Add(-1)
 			h.session.noteRelease(h.finishAndReport(s))
@@ -86,24 +89,19 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 }
 
-// mostDetached bounds the detached holds of a client, each of which is a goroutine. When there are more, Redis does not
-// answer, or not as fast as locks are unlocked: then an Unlock waits for its release.
-const mostDetached = 1000
+// mostReleases bounds the releases of a client in the background, each of which is a goroutine. When there are more, Redis
+// does not answer, or not as fast as locks are unlocked: then an Unlock waits for its release.
+const mostReleases = 1000
 
-// detach lets the Unlock of h, which has ended, return before the release: h is not the hold of its owner any more. It
-// returns false if there are too many such holds already.
-func (h *hold) detach() bool {
-	if h.session.detached.Add(1) > mostDetached {
-		h.session.detached.Add(-1)
-		return false
-	}
+// detach lets the Unlock of h, which has ended, return before the release: h is not the hold of its owner any more.
+func (h *hold) detach() {
+	h.session.detached.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.detached = true
 	for _, p := range h.queueEntries {
 		p.gate.detach(h)
 	}
-	return true
 }
 
 // isDetached reports whether the last Unlock of h has returned, and its release is not answered yet.
@@ -116,16 +114,21 @@ func (h *hold) isDetached() bool {
 // finishAndReport ends h on Redis, and calls the hook Released.
 func (h *hold) finishAndReport(s *settings) error {
 	err := h.finish(h.session.limits.After(s.unlockTimeout), s)
+	h.reportReleased(h.session.now().Since(h.lease.Acquired()), err)
+	return err
+}
+
+// reportReleased calls the hook Released after h was held for the time lasted.
+func (h *hold) reportReleased(lasted time.Duration, err error) {
 	h.mu.Lock()
 	hook, event := h.hooks().Released, Event{}
 	if hook != nil {
-		event = h.event(h.session.now().Since(h.lease.Acquired()), err)
+		event = h.event(lasted, err)
 	}
 	h.mu.Unlock()
 	if hook != nil {
 		h.session.report("Released", hook, h.owner, event)
 	}
-	return err
 }
 
 // releaseOptions returns the options of the commands of an Unlock by a handle with the settings s. A second copy of such

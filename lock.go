@@ -393,7 +393,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 
 // forceUnlock ends the hold on key i that has fields, as Redis said when it was asked.
 func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked clock.Instant) (bool, error) {
-	ours := false
+	ours := m.session.registry.endLingering(gateID{m.target.Keys[i], m.target.Side})
 	for _, field := range fields {
 		if h := m.session.holder(m.target, i, field, asked); h != nil {
 			(h).lose(errForced)

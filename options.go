@@ -174,6 +174,38 @@ func WithAsyncUnlock() Option {
 	return option(func(s *settings) { s.asyncUnlock = true })
 }
 
+// WithLinger makes the Unlock that ends a hold of a [Client.Mutex] keep the lock for this process, for up to
+// d: the next Lock or TryLock of the Mutex in this process, by any owner, then has it at once, without a
+// command. It is for processes that use the same names again and again, such as a consumer and its
+// accounts. Default: 0, off. d must be at most a third of the TTL.
+//
+// The hold has ended as after any Unlock: Unlock does not block, and the hook Released is called when the
+// lock is handed over or released. While it lingers, the lock is taken for other processes. If one of them
+// waits for it, it notifies this process, which releases the lock at once; so a waiter is delayed by one
+// message. A TryLock of another process is refused, though nobody holds the lock. [Mutex.State] shows an
+// owner of this process, which need not be the last one. If the key is deleted or forced open by another
+// process meanwhile, the next hold is lost at its first renewal. If the process ends without [Client.Close],
+// the key remains for up to one TTL.
+//
+// The lock does not linger, and Unlock does what it does without this option, if another owner already waits;
+// if the subscription by which others make themselves known (relock_wanted:*) is interrupted or forbidden; if
+// the min hold is not over; with WithLocalHandoffs(0); on a quorum; and for other kinds of lock. Locks
+// WithFencing, WithReplicas or WithoutRenewal cannot be handed over without Redis: they wait until a lock that
+// lingers is released. Redisson, and users without permission for the line, cannot notify this process: they
+// get the lock when it has not been used for d, or after a TTL.
+//
+// The first such Unlock of a name subscribes to a channel, until the lock is no longer used. As long as the
+// lock is used or lingers, one command in each sixth of the TTL keeps its lease.
+func WithLinger(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d < 0 {
+			s.reject("WithLinger(%v): must not be negative", d)
+			return
+		}
+		s.linger = d
+	})
+}
+
 // WithOwner gives the handle a fixed owner, in place of the calling goroutine. Every goroutine that
 // uses a handle with this owner locks and unlocks as that owner, so a lock can be passed between
 // goroutines. Goroutines that share an owner do not exclude each other: give each job its own id, for

@@ -42,6 +42,7 @@ type settings struct {
 	unlockTimeout time.Duration
 	owner         string // "": the calling goroutine
 	asyncUnlock   bool
+	linger        time.Duration // 0: none
 	reentrant     bool
 	localHandoffs int
 	replicas      redisexec.Replicas
@@ -135,6 +136,9 @@ func (s *settings) resolve() {
 		s.unlockTimeout = min(defaultUnlockTimeout, s.TTL)
 	} else if s.unlockTimeout > s.TTL {
 		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: use at most the TTL, because the lock is free after that", s.unlockTimeout, s.TTL)
+	}
+	if s.linger > s.TTL/3 {
+		s.reject("WithLinger(%v) is too long for a TTL of %v: use at most a third of the TTL, so that the lease of the next hold can be renewed", s.linger, s.TTL)
 	}
 	if s.maxHold != 0 && s.maxHold < s.TTL {
 		s.reject("WithMaxHold(%v) is shorter than the TTL of %v: use at least the TTL, or set a shorter WithTTL", s.maxHold, s.TTL)

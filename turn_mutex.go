@@ -48,7 +48,7 @@ func newMutexTurn(a *attempt) turn {
 func (t *mutexTurn) await() (bool, error) {
 	a := t.a
 	if t.line == nil {
-		turn, err := a.awaitHere(a.hold.queueEntries[0].ticket)
+		turn, err := t.follow()
 		switch {
 		case turn && a.hold.named():
 			// A hand-over came with the turn. If its lease has ended, late gives it back, and the loop asks Redis.
@@ -186,5 +186,8 @@ func (a *attempt) tryFree() (protocol.Grant, redisexec.Outcome) {
 	// The request sets the whole TTL, so the lease need not be extended soon.
 	g, out := a.hold.kind.lined.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
 	a.doubted(n, g, out)
-	return a.answered(n, g, out)
+	if g, out = a.answered(n, g, out); g.Held {
+		a.hold.queueEntries[0].gate.setAlone(true)
+	}
+	return g, out
 }

@@ -1,0 +1,187 @@
+package relock
+
+import (
+	"errors"
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// WithLinger: a hold of a Mutex that has ended keeps the lock for the next Lock of this process. Meanwhile it is a
+// detached hold that keeps its turn in the local queue, and has a timer, but no goroutine:
+//
+//	ended --nobody else wants the lock--> lingers --a Lock of this process--> handed over, as in any batch
+//	                                         |
+//	                                         +--time, a waiter, Close--> released, as after WithAsyncUnlock
+//
+// Invariants:
+//   - A hold that lingers is in demand.lingering of its gate. Who removes it there ends the lingering, and nobody else does.
+//   - It lingers only while its lease is proven for another third of the TTL. So the next hold has the time to renew it.
+//   - It lingers only while waiters of other processes can make themselves known: this process is subscribed to their
+//     announcements, or the subscription is about to be confirmed. The line was empty at the last answer.
+//   - After a TTL the lock is released, whatever is known: Redisson, and users without permission for the line, do not
+//     announce that they wait.
+//   - No Unlock waits for an answer on its behalf. So no command is sent for it, except to keep the lease.
+//
+// What can come late: the timer, which finds that another hold lingers now, or none; and a Lock that joins the queue just
+// as the lingering ends, which waits for the release as after WithAsyncUnlock.
+
+// confirmsWithin is for how long a hold may linger while the subscription is not confirmed yet. The first hold of a name that
+// lingers subscribes.
+const confirmsWithin = time.Second
+
+// lingering is a hold that lingers.
+type lingering struct {
+	hold     *hold
+	settings *settings // of the Unlock
+	lasted   time.Duration
+	timer    *time.Timer
+}
+
+// linger makes h, which has ended, linger. It returns false if the lock has to be released.
+func (h *hold) linger(s *settings) bool {
+	if s.linger == 0 || h.kind.rename == nil || s.localHandoffs == 0 || h.settings.replicas.N > 0 || h.inMinHold() {
+		return false
+	}
+	p, now := h.queueEntries[0], h.session.now()
+	l := &lingering{hold: h, settings: s, lasted: now.Since(h.lease.Acquired())}
+	lasts, early := h.lingersFor(s, now)
+	if _, waiting := p.queue.Handoffs(); waiting || lasts <= 0 || !p.gate.mayLinger(now) {
+		return false
+	}
+	h.detach()
+	if !early {
+		h.joinBatch().keepLease()
+	}
+	p.gate.beginLingering(l, lasts)
+	// What came just before that did not find it.
+	if _, waiting := p.queue.Handoffs(); waiting || h.session.closed() || !p.gate.mayLinger(now) {
+		p.gate.endLingering(l)
+	}
+	return true
+}
+
+// lingersFor returns for how long h, which has ended, may linger after an Unlock by a handle with the settings s. early: the
+// lease was proven just before.
+func (h *hold) lingersFor(s *settings, now clock.Instant) (lasts time.Duration, early bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left, ttl := h.lease.Left(now), h.locks.ttl()
+	if h.name.Late || h.batch.isOver() || h.batch != nil && now.Since(h.batch.began) > ttl {
+		return 0, false
+	}
+	h.lingers = true
+	return min(s.linger, left-ttl/3), left > ttl-ttl/6
+}
+
+// follow gives the attempt the lock of the hold that lingers at its key. If none does, or it cannot hand the lock over, the
+// attempt waits for its turn. false, nil: it does not wait, and another one has the turn.
+func (t *mutexTurn) follow() (turn bool, err error) {
+	a := t.a
+	p := a.hold.queueEntries[0]
+	l := p.gate.takeLingering(nil)
+	if l == nil {
+		return a.awaitHere(p.ticket)
+	}
+	p.ticket.Join()
+	l.passOn()
+	if state, _ := p.ticket.State(); state == queue.Turn {
+		return true, nil
+	}
+	if !a.waits {
+		return p.ticket.Quit() == queue.Turn, nil
+	}
+	a.contend()
+	err = a.awaitTurn(p.ticket)
+	return err == nil, err
+}
+
+// passOn hands the lock over to the first waiter in the local queue, or releases it in the background.
+func (l *lingering) passOn() {
+	if l.hold.handOverLocally(l.settings) == nil {
+		l.release()
+		return
+	}
+	l.hold.unregister()
+	l.hold.session.detached.Add(-1)
+	l.hold.reportReleased(l.lasted, nil)
+}
+
+// release releases the lock in the background.
+func (l *lingering) release() {
+	h := l.hold
+	h.session.releases.Go(func() {
+		defer h.session.detached.Add(-1)
+		err := h.finish(h.session.limits.After(l.settings.unlockTimeout), l.settings)
+		if errors.Is(err, ErrLost) {
+			err = nil // nobody held it any more
+		}
+		h.reportReleased(l.lasted, err)
+		h.session.noteRelease(err)
+	})
+}
+
+// mayLinger reports whether a hold may linger at g: no other owner wants the key, and one that comes can make itself known.
+func (g *gate) mayLinger(now clock.Instant) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d := &g.demand
+	if g.subscribe(); d.since == (clock.Instant{}) {
+		d.since = now
+	}
+	return g.alone && (d.announcements.Live() || now.Since(d.since) < confirmsWithin)
+}
+
+// beginLingering lets l linger for the time lasts at most.
+func (g *gate) beginLingering(l *lingering, lasts time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.demand.lingering = l
+	l.timer = time.AfterFunc(lasts, func() { g.endLingering(l) })
+}
+
+// takeLingering removes the hold that lingers, and returns it for the caller to pass on or to release; nil: there is none.
+// If only is not nil, it takes no other one.
+func (g *gate) takeLingering(only *lingering) *lingering {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.demand.lingering
+	if l == nil || only != nil && l != only {
+		return nil
+	}
+	g.demand.lingering = nil
+	l.timer.Stop()
+	return l
+}
+
+// endLingering has the lock of the hold that lingers released in the background, and reports whether one lingered. only is
+// as for takeLingering.
+func (g *gate) endLingering(only *lingering) bool {
+	l := g.takeLingering(only)
+	if l != nil {
+		l.release()
+	}
+	return l != nil
+}
+
+// endLingering is gate.endLingering for the gate of id, if there is one.
+func (r *registry) endLingering(id gateID) bool {
+	g := r.gate(id)
+	return g != nil && g.endLingering(nil)
+}
+
+// endLingering is gate.endLingering for the keys of h.
+func (h *hold) endLingering() {
+	h.mu.Lock()
+	queueEntries := h.queueEntries
+	h.mu.Unlock()
+	for _, p := range queueEntries {
+		p.gate.endLingering(nil)
+	}
+}
+
+// lingers reports whether h lingers here. mu is held.
+func (g *gate) lingers(h *hold) bool {
+	return g.demand.lingering != nil && g.demand.lingering.hold == h
+}
