@@ -65,7 +65,7 @@ type gate struct {
 	// The last known state of the key on Redis, for all waiters: most of them wait in the queue and never ask.
 	seen    sighting
 	outage  outage
-	alone   bool // the line of the key was empty at the last answer, and no waiter was announced since
+	alone   bool // the line of the key was empty at the last answer
 	foreign foreignTurns
 	demand  demand
 	batch   *batch // the last one of this key that is not over, or nil

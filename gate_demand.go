@@ -22,6 +22,7 @@ type demand struct {
 	announcements *wake.Subscription    // from the first one that wants to know until the end of the gate; nil: none, or on a quorum
 	since         clock.Instant         // when the first hold was to linger
 	watchers      map[*watcher]struct{} // of Wanted
+	wanted        bool                  // an owner of another process waited, by the last answer or a later announcement
 	lingering     *lingering            // the hold that lingers, or nil
 }
 
@@ -85,6 +86,13 @@ func (h *hold) watchDemand(t *keys.Set, tell func()) (ends []func()) {
 func (g *gate) announced() {
 	g.setAlone(false)
 	g.wanted()
+}
+
+// notWanted records that Redis granted the lock, which it does to a newcomer only if the line is empty.
+func (g *gate) notWanted() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.demand.wanted = false
 }
 
 // wanted records that another owner waits for the key.

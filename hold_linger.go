@@ -130,7 +130,7 @@ func (g *gate) mayLinger(now clock.Instant) bool {
 	if g.subscribe(); d.since == (clock.Instant{}) {
 		d.since = now
 	}
-	return g.alone && (d.announcements.Live() || now.Since(d.since) < confirmsWithin)
+	return !d.wanted && (d.announcements.Live() || now.Since(d.since) < confirmsWithin)
 }
 
 // beginLingering lets l linger for the time lasts at most.

@@ -239,15 +239,17 @@ func TestLinger_DeletedKeyIsTheLossOfTheNextHold(t *testing.T) {
 }
 
 func TestLinger_HooksCountTheHoldOnly(t *testing.T) {
-	events := new(chronicle)
-	eachLinger(t, func(b *kindBench, m *relock.Mutex) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b, events := newKindBench(t, backend, kindNamed("plain")), new(chronicle)
+		m := b.mutex(relock.WithLinger(800*time.Millisecond), relock.WithHooks(events.Hooks()))
 		b.lingers(m)
-		require.Empty(b.t, events.Of("released"), "it lingers")
+		require.Empty(t, events.Of("released"), "it lingers")
 		b.free()
 		released := events.Of("released")
-		require.Len(b.t, released, 1)
-		require.Less(b.t, released[0].Elapsed, 500*time.Millisecond)
-	}, relock.WithLinger(800*time.Millisecond), relock.WithHooks(events.Hooks()))
+		require.Len(t, released, 1)
+		require.Less(t, released[0].Elapsed, 500*time.Millisecond)
+	})
 }
 
 func TestLinger_NotIfTheNextLockCouldNotFollow(t *testing.T) {

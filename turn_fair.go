@@ -95,7 +95,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		return a.answered(t.waiter.name, g, out)
 	}
 	if g, out = a.answered(t.waiter.name, g, out); g.Held {
-		a.hold.queueEntries[0].gate.setAlone(true)
+		a.hold.queueEntries[0].gate.notWanted()
 		out = t.confirm()
 		g.Held = out.Err == nil
 	}

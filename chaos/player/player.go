@@ -92,6 +92,9 @@ func (p *player) alone() {
 	if p.Chance(p.Async) {
 		opts = append(opts, relock.WithAsyncUnlock())
 	}
+	if p.Chance(p.Linger) {
+		opts = append(opts, relock.WithLinger(p.Between(time.Millisecond, p.TTL/6))) // the TTL of a use is at least half of this one
+	}
 	u := p.use(p.Choose(p.Drawer), p.self(), opts...)
 	u.least = least
 	if u.lock() != history.OK {

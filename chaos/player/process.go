@@ -19,6 +19,7 @@ type Habits struct {
 	OwnLease  float64 // of holds whose TTL is not that of the client
 	MinHold   float64 // of holds with a min hold
 	Async     float64 // of uses whose Unlocks return before Redis has answered
+	Linger    float64 // of uses after which the lock stays with the process for a while
 	Shared    float64 // of uses that two goroutines share
 	Sides     float64 // of uses of read-write locks,
 	Reads     float64 // and of those the share that only reads

@@ -137,6 +137,7 @@ func Draw(seed uint64) Plan {
 	}
 	drawTheme(d, &p)
 	p.Async = player.Pick(d, 0, 0, 0, 0.3, 1)
+	p.Linger = player.Pick(d, 0, 0, 0.5, 1)
 	return p
 }
 
