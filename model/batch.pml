@@ -5,6 +5,7 @@
  * sends the release. A rename whose outcome is unknown is sent again until it is answered or its batch has ended. Copies
  * without an answer stay in the network for ever, and are executed at any time, any number of times.
  * With -DASYNC an Unlock may return before its answer, as with WithAsyncUnlock: its owner may hold the lock again meanwhile.
+ * Or no rename is sent for it at all, as with WithLinger.
  * With -DFORCE the key may be deleted. Then a valid hold may be without a lock, on purpose, and its Unlock reports that,
  * unless a delayed copy of its acquisition has created the key again.
  *
@@ -296,6 +297,10 @@ proctype owner(byte o) {
 	:: d_step { mayFollow(o) && valid && identity < LIVES ->
 		printf("owner %d: unlocks, and does not wait; owner %d follows as %d\n", holder, o, nameOf(o));
 		phase[holder] = idle; unlocked = 1; holder = o; current = nameOf(o); phase[o] = held; undone[current] = 0; check() }
+	/* the same, after a hold that lingered: no rename is sent for it. hold.linger, mutexTurn.follow */
+	:: d_step { mayFollow(o) && valid && identity < LIVES ->
+		printf("owner %d: unlocks, and the lock lingers; owner %d follows as %d\n", holder, o, nameOf(o));
+		phase[holder] = idle; holder = o; current = nameOf(o); phase[o] = held; undone[current] = 0; check() }
 #endif
 	/* hold.unlock without a local waiter: hold.finish */
 	:: d_step { holder == o && valid ->
@@ -341,6 +346,10 @@ proctype process() {
 	/* batch.end, hold.release */
 	:: d_step { command == none && holder != NOBODY && phase[holder] == ending ->
 		send(release, settled, 0, 0); inTime = (proof > 0) }
+#ifdef ASYNC
+	/* hold.confirmName, and batch.keepLease: a rename is needed, although no Unlock waits for it */
+	:: d_step { command == none && valid && settled != current && !someoneWaits -> unlocked = 1 }
+#endif
 	/* watchdog: hold.renewNow, after hold.confirmName */
 #ifdef RENEWS_UNKNOWN
 	:: d_step { command == none && valid && proof < TTL - MARGIN -> send(renew, current, 0, leaseOf(holder));
