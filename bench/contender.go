@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock"
 )
 
 // A contender is a way to lock that takes part. Each is used as its own documentation says
@@ -69,6 +71,8 @@ func readSide(m mutex) (side mutex, shared bool) {
 const (
 	relockName    = "relock"
 	apartName     = "relock unpipelined"
+	asyncName     = "relock async"
+	lingerName    = "relock linger"
 	fairName      = "relock fair"
 	rwName        = "relock rw"
 	quorumName    = "relock quorum"
@@ -78,14 +82,18 @@ const (
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, apartName, fairName, rwName, quorumName, plainFloor, pipeFloor, notifiedFloor}
+var ours = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, quorumName, plainFloor, pipeFloor, notifiedFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
-	{name: relockName, open: openRelock,
+	{name: relockName, open: openRelockWith(),
 		legend: "defaults: lease 30 s, renewed every 10 s by a watchdog; 16 local hand-offs in a row; safety poll 5 s"},
-	{name: apartName, open: openRelockUnpipelined,
+	{name: apartName, open: openRelockWith(relock.WithoutPipelining()),
 		legend: "`WithoutPipelining`: each command on a connection of go-redis' pool; else the same defaults"},
+	{name: asyncName, open: openRelockWith(relock.WithAsyncUnlock()),
+		legend: "`WithAsyncUnlock`: Unlock returns before Redis has answered; else the same defaults"},
+	{name: lingerName, open: openRelockWith(relock.WithLinger(time.Second)),
+		legend: "`WithLinger(1s)`: the lock stays with the process for its next Lock; else the same defaults"},
 	{name: fairName, open: openRelockFair,
 		legend: "its FairMutex, which serves in order: the same defaults; a place in the queue is a lease of 10 s"},
 	{name: rwName, open: openRelockRW,

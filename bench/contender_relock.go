@@ -14,12 +14,11 @@ type relockClient struct {
 	kind  func(c *relock.Client, name string) mutex
 }
 
-func openRelock(s setup) (client, error) {
-	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.Mutex(name) })
-}
-
-func openRelockUnpipelined(s setup) (client, error) {
-	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.Mutex(name) }, relock.WithoutPipelining())
+// openRelockWith returns what opens a client with these options.
+func openRelockWith(opts ...relock.ClientOption) func(setup) (client, error) {
+	return func(s setup) (client, error) {
+		return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.Mutex(name) }, opts...)
+	}
 }
 
 func openRelockFair(s setup) (client, error) {

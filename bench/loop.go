@@ -29,11 +29,11 @@ var grace = 20 * time.Second
 // run has o.Goroutines goroutines lock and unlock from o.Start for o.Duration, each of
 // them ending the pair that it is at. A waiter that is not served by then is lost.
 func (w *worker) run(o order) (runResult, error) {
-	l := loop{order: o, until: o.Start.Add(o.Duration), spans: make([][]span, o.Goroutines)}
+	l := loop{order: o, client: w.client, until: o.Start.Add(o.Duration), spans: make([][]span, o.Goroutines)}
 	mutexes := make([]mutex, o.Goroutines)
 	for i := range mutexes {
 		name := o.Name
-		if o.OwnNames {
+		if o.OwnNames || o.NewNames {
 			name = fmt.Sprintf("%s:%d", o.Name, i)
 		}
 		mutexes[i] = w.client.mutex(name)
@@ -68,6 +68,7 @@ func (w *worker) run(o order) (runResult, error) {
 // loop is one run under way.
 type loop struct {
 	order
+	client client
 	until  time.Time
 	failed atomic.Bool // one has: all end
 	lost   atomic.Bool
@@ -117,7 +118,7 @@ func (l *loop) one(i int, m mutex) (err error) {
 		}
 		defer func() { err = errors.Join(err, m.Unlock()) }()
 	}
-	if !l.OwnNames {
+	if !l.OwnNames && !l.NewNames {
 		l.spans[i] = make([]span, 0, 1<<12)
 		return l.shared(ctx, i, m)
 	}
@@ -127,6 +128,9 @@ func (l *loop) one(i int, m mutex) (err error) {
 		end := func() {}
 		if l.Request {
 			ctx, end = request()
+		}
+		if l.NewNames {
+			m = l.client.mutex(fmt.Sprintf("%s:%d:%d", l.Name, i, ops))
 		}
 		err := m.Lock(ctx)
 		if err == nil {

@@ -23,6 +23,7 @@ func measurePairs(o order) measurement {
 			"us":     float64(r.Elapsed.Microseconds()) / n,
 			"allocs": float64(r.Allocs) / n,
 			"bytes":  float64(r.Bytes) / n,
+			"sent":   float64(r.Sent) / n,
 		}), nil
 	}
 }
@@ -148,6 +149,33 @@ func wakeOnce(holder, waiter *process, name string) (time.Duration, error) {
 	}
 	_, err = waiter.call(order{Verb: unlockOne})
 	return time.Duration(got.At - given.At), err
+}
+
+// measureWanted measures how long another process waits for a lock that nobody holds, but that lingers.
+func measureWanted(ctx context.Context, c *cell) (figures, error) {
+	t, err := c.open(2, 0)
+	defer t.stop()
+	if err != nil {
+		return nil, err
+	}
+	var took []float64
+	for end := time.Now().Add(10 * c.duration); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
+		for _, verb := range []verb{lockOne, unlockOne} {
+			if _, err := t[0].call(order{Verb: verb, Name: c.name}); err != nil {
+				return nil, err
+			}
+		}
+		got, err := t[1].call(order{Verb: lockOne, Name: c.name, After: idleGap})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := t[1].call(order{Verb: unlockOne}); err != nil {
+			return nil, err
+		}
+		took = append(took, float64(time.Duration(got.At-got.Asked).Microseconds()))
+	}
+	slices.Sort(took)
+	return figures{"p50": stat.Quantile(took, 0.50), "p99": stat.Quantile(took, 0.99), "n": float64(len(took))}, nil
 }
 
 // settling is what waiters are given to get from the start of waiting to waiting.

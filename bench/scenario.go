@@ -96,6 +96,8 @@ var (
 	libraries  = []string{relockName, "rueidislock", "redsync", "redsync 2ms", "redislock"}
 	everyone   = slices.Insert(slices.Clone(libraries), 1, fairName)
 	alone      = []string{relockName, apartName, "rueidislock", "redsync", "redislock", plainFloor, pipeFloor} // a retry delay does not matter
+	free       = []string{relockName, asyncName, "rueidislock", "redsync", "redislock", plainFloor}
+	again      = []string{relockName, lingerName, "rueidislock", "redsync", "redislock"}
 	reentrant  = []string{relockName, plainFloor, pipeFloor}
 	inOrder    = []string{relockName, fairName}
 	renewing   = []string{relockName, "rueidislock"}
@@ -154,6 +156,10 @@ var scenarios = []*scenario{
 		measure: measurePairs(order{OwnNames: true}), columns: pairColumns, base: plainFloor},
 	{name: "request", title: "One goroutine, one name, with the context of a request: cancellable, with a deadline", loads: one, contenders: alone,
 		measure: measurePairs(order{OwnNames: true, Request: true}), columns: pairColumns, base: plainFloor},
+	{name: "names", title: "One goroutine, a new name each time", loads: one, contenders: free,
+		measure: measurePairs(order{NewNames: true}), columns: pairColumns, base: "redsync"},
+	{name: "again", title: "One goroutine, one name, again and again", loads: one, contenders: again,
+		measure: measurePairs(order{OwnNames: true}), columns: append(slices.Clone(pairColumns), column{"sent", "commands", digits(3)}), base: "redsync"},
 	{name: "nested", title: "A lock inside a lock that is held, and its unlock", loads: one, contenders: reentrant,
 		measure: measurePairs(order{OwnNames: true, Nested: true}), columns: pairColumns, base: plainFloor},
 	{name: "par", title: "Many goroutines, a name each", loads: inParallel, contenders: alone,
@@ -180,6 +186,10 @@ var scenarios = []*scenario{
 		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: append(slices.Clone(everyone), plainFloor, notifiedFloor),
 		measure: measureWake, base: relockName,
 		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "wake-ups", digits(0)}}},
+	{name: "wanted", title: "A Lock of another process while a lock lingers: from its call to its return",
+		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: []string{lingerName},
+		measure: measureWanted, base: lingerName,
+		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "locks", digits(0)}}},
 	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: libraries,
 		loads:   crowds("waiters", 64, 1000, 10_000),
 		measure: measureIdle, base: relockName,
@@ -196,6 +206,9 @@ var scenarios = []*scenario{
 		}},
 	{name: "slow-seq", title: "One goroutine, 1 ms each way to Redis", loads: one, contenders: alone,
 		measure: slowly(measurePairs(order{OwnNames: true})), base: plainFloor,
+		columns: []column{pairColumns[0], tripsColumn}},
+	{name: "slow-names", title: "One goroutine, a new name each time, 1 ms each way to Redis", loads: one, contenders: free,
+		measure: slowly(measurePairs(order{NewNames: true})), base: "redsync",
 		columns: []column{pairColumns[0], tripsColumn}},
 	{name: "slow-par", title: "Many goroutines, a name each, 1 ms each way to Redis", loads: inParallel,
 		contenders: alone, measure: slowly(measureParallel), base: plainFloor, higher: true,

@@ -39,6 +39,22 @@ func againstBest(r *report, s *scenario, load, who string) (float64, bool) {
 	return against(best)(r, s, load, who)
 }
 
+// above subtracts the figure of a named contender.
+func above(base, figure string) value {
+	return func(r *report, s *scenario, load, who string) (float64, bool) {
+		mine, ok := r.figure(s.name, load, who, figure)
+		its, known := r.figure(s.name, load, base, figure)
+		return mine.median - its.median, ok && known
+	}
+}
+
+// perWake divides the main figure by a wake-up of relock.
+func perWake(r *report, s *scenario, load, who string) (float64, bool) {
+	mine, ok := r.figure(s.name, load, who, s.columns[0].key)
+	wake, known := r.figure("wake", load, relockName, "p50")
+	return mine.median / wake.median, ok && known
+}
+
 // its is a figure of its own.
 func its(figure string) value {
 	return func(r *report, s *scenario, load, who string) (float64, bool) {
@@ -50,10 +66,24 @@ func its(figure string) value {
 // targets are the targets that some runs miss. docs/testing.md has the others.
 var targets = []target{
 	{scenario: "seq", text: "time ÷ fastest library", limit: 1, digits: 2, value: againstBest},
+	{scenario: "request", text: "time ÷ floor", limit: 1.1, digits: 2, value: against(plainFloor)},
+	{scenario: "request", text: "time ÷ rueidislock", limit: 1, digits: 2, value: against("rueidislock")},
+	{scenario: "request", text: "time ÷ redislock", limit: 1, digits: 2, value: against("redislock")},
+	{scenario: "request", text: "time ÷ redsync", limit: 1.15, digits: 2, value: against("redsync")},
+	{scenario: "request", text: "client CPU − that of the floor, µs", limit: 8, digits: 1, value: above(plainFloor, "client")},
+	{scenario: "request", text: "allocations", limit: 16, value: its("allocs")},
+	{who: asyncName, scenario: "names", text: "time ÷ redsync", limit: 0.75, digits: 2, value: against("redsync")},
+	{who: asyncName, scenario: "slow-names", text: "time ÷ redsync", limit: 0.55, digits: 2, value: against("redsync")},
+	{who: lingerName, scenario: "again", text: "time ÷ redsync", limit: 1.0 / 30, digits: 3, value: against("redsync")},
+	{who: lingerName, scenario: "again", text: "commands", limit: 0.01, digits: 3, value: its("sent")},
+	{who: lingerName, scenario: "wanted", text: "p50 ÷ that of wake", limit: 1.3, digits: 2, value: perWake},
 	{scenario: "par", load: "64 goroutines", text: "rate ÷ floor", limit: 2, atLeast: true, digits: 2, value: against(plainFloor)},
-	{scenario: "par", load: "64 goroutines", text: "rate ÷ best library", limit: 1.2, atLeast: true, digits: 2, value: againstBest},
+	{scenario: "par", load: "64 goroutines", text: "rate ÷ rueidislock", limit: 1.15, atLeast: true, digits: 2, value: against("rueidislock")},
+	{scenario: "par", load: "512 goroutines", text: "rate ÷ rueidislock", limit: 1.15, atLeast: true, digits: 2, value: against("rueidislock")},
+	{scenario: "contended", load: "64 goroutines", text: "hand-offs ÷ best library", limit: 10, atLeast: true, digits: 2, value: againstBest},
+	{scenario: "processes", load: "4 processes", text: "hand-offs ÷ best library", limit: 6, atLeast: true, digits: 2, value: againstBest},
 	{scenario: "contended", load: "16 goroutines", text: "hand-offs ÷ best library", limit: 7, atLeast: true, digits: 2, value: againstBest},
-	{scenario: "wake", text: "p50 ÷ best library", limit: 0.9, digits: 2, value: againstBest},
+	{scenario: "wake", text: "p50 ÷ rueidislock", limit: 0.95, digits: 2, value: against("rueidislock")},
 	{who: fairName, scenario: "wake", text: "p50 ÷ best library", limit: 0.75, digits: 2, value: againstBest},
 	{scenario: "hold", text: "bytes per lock", limit: 3500, value: its("bytes")},
 	{scenario: "fleet", load: "2 processes, 0 ms", text: "commands per hold, but for 2 of each process", limit: 2.05, digits: 2, value: its("steady")},

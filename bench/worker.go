@@ -27,6 +27,7 @@ type order struct {
 
 	Goroutines int           // runLoop, startWaiting
 	OwnNames   bool          // runLoop: a lock for each goroutine
+	NewNames   bool          // runLoop: a lock of its own for each pair
 	Nested     bool          // runLoop: inside a lock that is held
 	Request    bool          // runLoop: each lock with the context of a request of its own
 	Reads      float64       // runLoop: the share of locks that are taken to read
@@ -37,7 +38,7 @@ type order struct {
 
 	Locks int // holdMany
 
-	After time.Duration // unlockOne: how long to wait before
+	After time.Duration // lockOne, unlockOne: how long to wait before
 }
 
 type verb int
@@ -58,6 +59,7 @@ const (
 // answer is the result of an order.
 type answer struct {
 	Err   string // the cell is void
+	Asked int64  // lockOne: when it was called; in ns since 1970
 	At    int64  // lockOne: when it was held; unlockOne: when it was called; in ns since 1970
 	Run   runResult
 	Usage resources
@@ -112,8 +114,10 @@ func (w *worker) do(o order) (answer, error) {
 		if w.locked == nil {
 			w.locked = w.client.mutex(o.Name)
 		}
+		time.Sleep(o.After)
+		asked := now()
 		err := w.locked.Lock(ctx)
-		return answer{At: now()}, err
+		return answer{Asked: asked, At: now()}, err
 	case unlockOne:
 		time.Sleep(o.After)
 		at := now()
