@@ -180,6 +180,7 @@ func (a *attempt) newName() identity.Name {
 	h := a.hold
 	n := h.session.identities.Current().Of(h.target, h.owner)
 	for _, p := range h.queueEntries {
+		// mutant: linger-name-reused
 		if p.gate.batchHas(n) {
 			h.session.identities.Retire(n.Identity)
 			return h.session.identities.Current().Of(h.target, h.owner)

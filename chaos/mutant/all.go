@@ -96,6 +96,13 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 		Catch: []string{"batches-late"},
 	},
 
+	{
+		Name:   "linger-name-reused",
+		Breaks: "an owner asks for the lock under a name that Redis still has, for the hold that followed in its batch",
+		Edits:  []Edit{{Old: "p.gate.batchHas(n)", New: "false"}},
+		Catch:  []string{"linger-slow"},
+	},
+
 	// Commands without an answer.
 	{
 		Name:   "uuid-never-retired",

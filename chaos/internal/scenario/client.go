@@ -91,6 +91,17 @@ var clientScenarios = []*Scenario{
 			Work: usual().With(func(w *worker.Workload) { w.Async = 0.8 }),
 		}},
 	},
+	{
+		Number: 35, Name: "linger",
+		What: "locks stay with the process for its next Lock: processes are killed meanwhile, messages of waiters are lost, replies of renames and releases are lost, or they are delivered late",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone,
+			Faults: []stage.Fault{
+				rarely(killProcess), killConnections("pubsub"), silentSubscriber, loseReply(scripts.Rename), deliverLate(scripts.Rename), loseReply(scripts.Release), deliverLate(scripts.Release), cut,
+			},
+			Work: usual().With(func(w *worker.Workload) { w.Linger, w.Async, w.Untokened = 0.8, 0.3, true }),
+		}},
+	},
 }
 
 // pauseProcess stops a process that holds a lock for a share of the lease.

@@ -147,6 +147,16 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
+		Number: 131, Name: "linger-slow",
+		What: "no fault but a slow network: locks stay with the process for its next Lock, as long as no other process wants them, and their owners lock again, as fair locks and others",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{slowness},
+			Work: plain().With(func(w *worker.Workload) {
+				w.Linger, w.Fair, w.Untokened, w.Processes, w.Workers, w.Names, w.Joint, w.Fixed, w.Long = 1, 0.4, true, 2, 3, 2, 0, 0, 0
+			}),
+		}},
+	},
+	{
 		Number: 113, Name: "sides-calm",
 		What: "no fault at all: readers read together, writers alone, each waiter is woken, and a writer may go on reading",
 		setups: []stage.Setup{{
