@@ -99,7 +99,7 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 	{
 		Name:   "linger-name-reused",
 		Breaks: "an owner asks for the lock under a name that Redis still has, for the hold that followed in its batch",
-		Edits:  []Edit{{Old: "p.gate.batchHas(n)", New: "false"}},
+		Edits:  []Edit{{Old: "p.gate.batchHas(n)", New: `n.Field == "" && p.gate.batchHas(n)`}},
 		Catch:  []string{"linger-slow"},
 	},
 

@@ -178,20 +178,21 @@ local function wake_all(command, channel)
   return receivers
 end
 
--- The reply that another owner holds the lock.
-local function busy()
+-- Announces that the owner of this request waits for the lock, to the process of the holder if it wants to know
+-- (RWMutex.Wanted). Without a command the owner does not wait, or has only just come.
+local function announce(command, channel)
+  if command then redis.pcall(command, channel, '') end
+end
+
+-- The reply that another owner holds the lock, which is announced.
+local function busy(command, channel)
+  announce(command, channel)
   local holder = ''
   for _, field in ipairs(redis.call('hkeys', lock)) do
     if field ~= 'mode' then holder = field end
     if writes(field) then break end
   end
   return {0, redis.call('pttl', lock), 1, holder}
-end
-
--- Announces that the owner of this request waits for the lock, to the process of the holder if it wants to know
--- (RWMutex.Wanted). Without a command the owner does not wait, or has only just come.
-local function announce(command, channel)
-  if command then redis.pcall(command, channel, '') end
 end
 
 -- A claim: its begin, and the field of its writer, '' if the writer has given up;

@@ -49,10 +49,7 @@ local reads = life ~= -2
 
 if mode == 'write' then
   -- mutant: reader-joins-writer
-  if redis.call('hexists', lock, ARGV[4]) == 0 then
-    announce(ARGV[5], ARGV[6])
-    return busy()
-  end
+  if redis.call('hexists', lock, ARGV[4]) == 0 then return busy(ARGV[5], ARGV[6]) end
 elseif not reads then
   local from, writer = claimed(KEYS[2])
   -- mutant: writer-starves

@@ -28,10 +28,7 @@ local claim, field, lease, keep, claiming, grace = KEYS[2], ARGV[2], ARGV[3], AR
 local mode, refusal = examine_mode()
 if refusal then return refusal end
 local ours = mode == 'write' and redis.call('hexists', lock, field) == 1
-if mode == 'write' and not ours then
-  announce(ARGV[7], ARGV[8])
-  return busy()
-end
+if mode == 'write' and not ours then return busy(ARGV[7], ARGV[8]) end
 if mode == 'read' then
   local reader = survey({}, 3)
   if reader then
