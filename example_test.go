@@ -294,6 +294,40 @@ func ExampleWithMinHold() {
 	// Output: runs again: false <nil>
 }
 
+func ExampleMutex_Wanted() {
+	here, there, stop := twoProcesses()
+	defer stop()
+
+	m := here.Mutex("index")
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	wanted := m.Wanted(ctx)
+	next := make(chan error)
+	go func() { next <- there.Mutex("index").Do(ctx, func(context.Context) error { return nil }) }()
+	<-wanted // another process waits: a long job ends here, or pauses
+	fmt.Println(m.Unlock(), <-next)
+	// Output: <nil> <nil>
+}
+
+func ExampleWithLinger() {
+	here, there, stop := twoProcesses()
+	defer stop()
+
+	// The consumer works for the same account again and again.
+	account := here.Mutex("account:7", relock.WithLinger(5*time.Second))
+	for range 100 { // the first Lock sends a command, the others need none
+		if err := account.Do(ctx, func(context.Context) error { return nil }); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	// Another process that waits for the lock gets it at once.
+	fmt.Println(there.Mutex("account:7").Do(ctx, func(context.Context) error { return nil }))
+	// Output: <nil>
+}
+
 func ExampleMutex_Context() {
 	here, there, stop := twoProcesses()
 	defer stop()

@@ -87,6 +87,53 @@ func TestRecipes_LeaderIsOneOfTwo(t *testing.T) {
 	require.Empty(t, leads)
 }
 
+func compact(ctx context.Context, locks *relock.Client, step func(context.Context) (more bool, err error)) error {
+	m := locks.Mutex("storage")
+	for more := true; more; {
+		err := m.Do(ctx, func(ctx context.Context) (err error) {
+			wanted := m.Wanted(ctx)
+			for {
+				if more, err = step(ctx); err != nil || !more {
+					return err
+				}
+				select {
+				case <-wanted:
+					return nil // another owner waits: it is first, and compact goes on after it
+				default:
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestRecipes_LongJobGivesWay(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	began, go_, steps := make(chan struct{}), make(chan struct{}), 0
+	done := make(chan error)
+	go func() {
+		done <- compact(t.Context(), here, func(context.Context) (bool, error) {
+			if steps++; steps == 1 {
+				close(began)
+				<-go_
+				time.Sleep(50 * time.Millisecond) // the work of a step
+			}
+			return steps < 100, nil
+		})
+	}()
+	<-began
+	m := there.Mutex("storage", relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { close(go_) }}))
+	require.NoError(t, m.Lock(t.Context()))
+	require.Less(t, steps, 100, "it gave way")
+	require.NoError(t, m.Unlock())
+	require.NoError(t, redistest.Receive(t, done))
+	require.Equal(t, 100, steps)
+}
+
 type shop struct {
 	locks  *relock.Client
 	charge func(ctx context.Context) error

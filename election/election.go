@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,6 +19,21 @@ type Option func(*settings)
 
 type settings struct {
 	setback func(error)
+	yields  bool
+	least   time.Duration // before it yields
+}
+
+// ErrYielded is the cause of the end of lead's context, if the leader gives way: see [WithYield].
+var ErrYielded = errors.New("election: another candidate waits, and the leader gives way")
+
+// WithYield makes a leader give way to other candidates: when it has led for the time least, and another
+// candidate waits (relock.Mutex.Wanted), the context of lead ends with the cause [ErrYielded]. When lead
+// has returned, Run resigns and campaigns again, behind those that wait, whatever lead returned; an error
+// that is not that of its context goes to [OnSetback]. So the candidates take turns, and those of a new
+// deployment do not wait for the old leader to end. least must not be negative. Default: a leader does not
+// give way.
+func WithYield(least time.Duration) Option {
+	return func(s *settings) { s.yields, s.least = true, least }
 }
 
 // OnSetback sets a function that [Run] calls with each error that does not end it. There are two kinds:
@@ -48,6 +64,8 @@ func OnSetback(f func(error)) Option {
 // Lock that timed out (relock.WithWaitTimeout); and every error from Redis. Before that it pauses: for
 // 8 to 16 ms at first, and twice as long each time, up to 256 to 512 ms, until it leads again.
 //
+// With [WithYield] the end of a term is no setback: Run campaigns again at once.
+//
 // When Run returns, this process does not lead: the lock was released, or, if Redis could not be
 // reached, it ends with its TTL.
 //
@@ -70,12 +88,25 @@ func Run(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, to
 	if ctx == nil || m == nil || lead == nil || s.setback == nil {
 		return fmt.Errorf("election: %w: the context, the Mutex or the function is nil", relock.ErrInvalidOption)
 	}
+	if s.least < 0 {
+		return fmt.Errorf("election: %w: WithYield(%v): must not be negative", relock.ErrInvalidOption, s.least)
+	}
 	if err := usable(m); err != nil {
 		return fmt.Errorf("election: %w", err)
 	}
 	for tries := 1; ; tries++ {
-		t := serve(ctx, m, lead)
+		t := s.serve(ctx, m, lead)
 		err := t.error()
+		if t.yielded && t.unlocked == nil {
+			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrYielded) {
+				s.setback(err)
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("election: %w", lockerr.Ended(ctx))
+			}
+			tries = 0
+			continue
+		}
 		switch {
 		case t.led && !errors.Is(t.unlocked, relock.ErrLost), !t.led && hopeless(err):
 			return err
@@ -109,12 +140,13 @@ func usable(m *relock.Mutex) error {
 // term is one try to lead, and what came of it.
 type term struct {
 	led      bool
+	yielded  bool  // it ended because another candidate waits
 	err      error // of lead, or of Lock
 	unlocked error // of Unlock
 }
 
 // serve locks, leads, and unlocks, also when lead panics.
-func serve(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, token int64) error) (t term) {
+func (s *settings) serve(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, token int64) error) (t term) {
 	if t.err = m.Lock(ctx); t.err != nil {
 		return t
 	}
@@ -125,8 +157,35 @@ func serve(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, 
 		t.err = lockerr.Ended(held)
 		return t
 	}
-	t.err = lead(held, m.FencingToken())
+	term, end := s.inTerm(held, m)
+	defer end()
+	t.err = lead(term, m.FencingToken())
+	t.yielded = errors.Is(context.Cause(term), ErrYielded)
 	return t
+}
+
+// inTerm returns the context of a term, whose hold has the context held: it ends earlier if the leader gives way. end frees
+// what that needs.
+func (s *settings) inTerm(held context.Context, m *relock.Mutex) (term context.Context, end func()) {
+	if !s.yields {
+		return held, func() {}
+	}
+	term, cancel := context.WithCancelCause(held)
+	wanted := m.Wanted(term)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		clock.Pause(term, s.least)
+		select {
+		case <-wanted:
+			cancel(ErrYielded)
+		case <-term.Done():
+		}
+	}()
+	return term, func() {
+		cancel(nil)
+		<-over
+	}
 }
 
 // error returns all that went wrong.

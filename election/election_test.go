@@ -101,6 +101,71 @@ func TestElection_ReturnOfLeadEndsRun(t *testing.T) {
 	})
 }
 
+func TestElection_LeaderGivesWayAfterItsTime(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		const least = 200 * time.Millisecond
+		key, ctx, cancel := redistest.Key(t), t.Context(), func() {}
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		first, second, setbacks := newJob(), newJob(), make(chan error, 16)
+		yields := []election.Option{election.WithYield(least), election.OnSetback(func(err error) { setbacks <- err })}
+		runs := []<-chan error{begin(ctx, locksOn(t, b.Client(t)).Mutex(key), first.lead, yields...)}
+		leads := redistest.Receive(t, first.terms)
+		for i := range 6 { // in turns, as soon as the other one waits
+			began := time.Now()
+			if i == 0 {
+				runs = append(runs, begin(ctx, locksOn(t, b.Client(t)).Mutex(key), second.lead, yields...))
+			}
+			next := redistest.Receive(t, []*job{second, first}[i%2].terms)
+			require.ErrorIs(t, context.Cause(leads.ctx), election.ErrYielded)
+			if leads = next; i > 0 {
+				require.GreaterOrEqual(t, time.Since(began), least-50*time.Millisecond)
+			}
+		}
+		cancel()
+		for _, run := range runs {
+			require.ErrorIs(t, redistest.Receive(t, run), context.Canceled)
+		}
+		require.Empty(t, setbacks, "it is none")
+	})
+}
+
+func TestElection_LeaderThatNobodyWaitsForLeadsOn(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		j := newJob()
+		run := begin(ctx, locksOn(t, b.Client(t)).Mutex("key"), j.lead, election.WithYield(time.Second))
+		leads := redistest.Receive(t, j.terms)
+		time.Sleep(time.Hour)
+		require.NoError(t, leads.ctx.Err())
+		cancel()
+		require.ErrorIs(t, redistest.Receive(t, run), context.Canceled)
+	})
+}
+
+func TestElection_ErrorOfLeadThatGivesWayIsASetback(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		key := redistest.Key(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		setbacks, leads := make(chan error, 1), make(chan struct{}, 16)
+		run := begin(ctx, locksOn(t, b.Client(t)).Mutex(key), func(ctx context.Context, _ int64) error {
+			leads <- struct{}{}
+			<-ctx.Done()
+			return errCustom
+		}, election.WithYield(0), election.OnSetback(func(err error) { setbacks <- err }))
+		redistest.Receive(t, leads)
+		other := locksOn(t, b.Client(t)).Mutex(key)
+		require.NoError(t, other.Lock(ctx))
+		require.ErrorIs(t, redistest.Receive(t, setbacks), errCustom)
+		require.NoError(t, other.Unlock())
+		redistest.Receive(t, leads) // again
+		cancel()
+		require.ErrorIs(t, redistest.Receive(t, run), errCustom)
+	})
+}
+
 func TestElection_LeadsAgainAfterALossWithAHigherToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
@@ -351,6 +416,7 @@ func TestElection_BadInputEndsRunBeforeAnythingIsSent(t *testing.T) {
 		"nil lead":      election.Run(t.Context(), c.Mutex("job"), nil),
 		"nil Option":    election.Run(t.Context(), c.Mutex("job"), lead, nil),
 		"nil OnSetback": election.Run(t.Context(), c.Mutex("job"), lead, election.OnSetback(nil)),
+		"bad yield":     election.Run(t.Context(), c.Mutex("job"), lead, election.WithYield(-1)),
 		"bad option":    election.Run(t.Context(), c.Mutex("job", relock.WithTTL(1)), lead),
 	} {
 		require.ErrorIs(t, err, relock.ErrInvalidOption, name)
