@@ -95,6 +95,13 @@ func (g *gate) notWanted() {
 	g.demand.wanted = false
 }
 
+// unwanted reports whether no owner of another process is known to wait for the key.
+func (g *gate) unwanted() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.demand.wanted
+}
+
 // wanted records that another owner waits for the key.
 func (g *gate) wanted() {
 	g.mu.Lock()

@@ -30,7 +30,8 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		if !waiting || h.inMinHold() {
 			return nil
 		}
-		if !lingered && inRow >= s.localHandoffs && (s.localHandoffs == 0 || !h.batch.goesOn()) {
+		goesOn := h.batch.goesOn() || lingered && first.gate.unwanted()
+		if inRow >= s.localHandoffs && (s.localHandoffs == 0 || !goesOn) {
 			return nil
 		}
 		h.mu.Lock()

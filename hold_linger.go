@@ -45,13 +45,16 @@ func (h *hold) linger(s *settings) bool {
 		return false
 	}
 	p, now := h.queueEntries[0], h.session.now()
-	l := &lingering{hold: h, settings: s, lasted: now.Since(h.lease.Acquired())}
-	lasts, early := h.lingersFor(s, now)
+	lasts, proven := h.lingersFor(s, now)
 	if _, waiting := p.queue.Handoffs(); waiting || lasts <= 0 || !p.gate.mayLinger(now) {
 		return false
 	}
 	h.detach()
-	if !early {
+	h.mu.Lock()
+	h.lingers = true
+	l := &lingering{hold: h, settings: s, lasted: now.Since(h.lease.Acquired())}
+	h.mu.Unlock()
+	if !proven {
 		h.joinBatch().keepLease()
 	}
 	p.gate.beginLingering(l, lasts)
@@ -62,16 +65,15 @@ func (h *hold) linger(s *settings) bool {
 	return true
 }
 
-// lingersFor returns for how long h, which has ended, may linger after an Unlock by a handle with the settings s. early: the
-// lease was proven just before.
-func (h *hold) lingersFor(s *settings, now clock.Instant) (lasts time.Duration, early bool) {
+// lingersFor returns for how long h, which has ended, may linger after an Unlock by a handle with the settings s. proven: the
+// lease was proven a short time ago.
+func (h *hold) lingersFor(s *settings, now clock.Instant) (lasts time.Duration, proven bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left, ttl := h.lease.Left(now), h.locks.ttl()
 	if h.name.Late || h.batch.isOver() || h.batch != nil && now.Since(h.batch.began) > ttl {
 		return 0, false
 	}
-	h.lingers = true
 	return min(s.linger, left-ttl/3), left > ttl-ttl/6
 }
 
@@ -127,10 +129,13 @@ func (g *gate) mayLinger(now clock.Instant) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d := &g.demand
+	if d.wanted {
+		return false
+	}
 	if g.subscribe(); d.since == (clock.Instant{}) {
 		d.since = now
 	}
-	return !d.wanted && (d.announcements.Live() || now.Since(d.since) < confirmsWithin)
+	return d.announcements.Live() || now.Since(d.since) < confirmsWithin
 }
 
 // beginLingering lets l linger for the time lasts at most.

@@ -269,6 +269,25 @@ func TestLinger_NotIfTheNextLockCouldNotFollow(t *testing.T) {
 	}
 }
 
+// Another owner of the process waits already, so the lock is handed over, not kept.
+func TestLinger_UnlockOfALockThatIsHandedOverWaitsForTheAnswer(t *testing.T) {
+	eachLinger(t, func(b *kindBench, m *relock.Mutex) {
+		b.me.Locks(b.t, m)
+		next := b.you.Lock(b.t.Context(), m)
+		relock.AwaitWaiters(b.t, b.c, b.key, 1)
+		stopped := b.relays[0].Block(b.runs(protocol.RenameScript))
+		unlocked := b.me.Begin(m.Unlock)
+		require.NoError(b.t, locktest.OutcomeOf(b.t, next))
+		stopped.Wait(b.t)
+		locktest.GoesOn(b.t, unlocked)
+		stopped.Release()
+		require.NoError(b.t, locktest.OutcomeOf(b.t, unlocked))
+		b.you.Unlocks(b.t, m)
+		require.NoError(b.t, b.c.Close())
+		b.gone()
+	})
+}
+
 func TestLinger_LocksThatNeedRedisAreServed(t *testing.T) {
 	for name, opt := range map[string]relock.MutexOption{
 		"WithFencing": relock.WithFencing(), "WithoutRenewal": relock.WithoutRenewal(), "a short TTL": relock.WithTTL(3 * time.Second),
