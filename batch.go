@@ -217,7 +217,8 @@ func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name,
 // because it is news of the key, not of the batch. The lease on Redis now belongs to the current holder.
 func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.answered()
-	if b.gate.setAlone(waiters == 0); waiters > 0 {
+	b.gate.setAlone(waiters == 0)
+	if b.gate.seesLine(waiters == 0, out.Sent); waiters > 0 {
 		b.gate.wanted()
 	}
 	b.mu.Lock()
@@ -267,6 +268,7 @@ func (b *batch) lost() {
 	holder := b.holder
 	b.mu.Unlock()
 	holder.lose(lockerr.ErrNotOnRedis)
+	b.gate.endLingering(nil) // the holder may be one that lingers
 }
 
 // end ends the batch, and sends err, which may be nil, to each Unlock that waits. It interrupts a rename in flight and

@@ -115,7 +115,7 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 		now:        now,
 		patience:   redisexec.PatienceFor(o.TTL),
 		hub:        hub,
-		registry:   newRegistry(hub),
+		registry:   newRegistry(hub, now),
 		identities: identity.NewSource(),
 		closing:    make(chan struct{}),
 		over:       make(chan struct{}),

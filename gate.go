@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
@@ -92,6 +93,7 @@ type registry struct {
 	// newLine creates the line of a gate, which wakes polls. It is set before the first use; nil if no gate has a line.
 	newLine func(g *gate, polls *queue.Bell) *line.Line
 
+	now clock.Clock
 	hub hub // notifies the gates of releases
 	// announcements delivers those of waiters. It is set before the first use; nil on a quorum.
 	announcements messageHub
@@ -106,7 +108,9 @@ type shard struct {
 }
 
 // newRegistry returns a registry whose gates are notified of releases by hub.
-func newRegistry(hub hub) *registry { return &registry{hub: hub, seed: maphash.MakeSeed()} }
+func newRegistry(hub hub, now clock.Clock) *registry {
+	return &registry{hub: hub, now: now, seed: maphash.MakeSeed()}
+}
 
 // shard returns the locked shard for the gates of key.
 func (r *registry) shard(key string) *shard {

@@ -1,8 +1,10 @@
 package relock
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
@@ -21,8 +23,11 @@ import (
 type demand struct {
 	announcements *wake.Subscription    // from the first one that wants to know until the end of the gate; nil: none, or on a quorum
 	since         clock.Instant         // when the first hold was to linger
+	checked       bool                  // the line was asked for since the subscription was confirmed: an announcement may have come before
+	over          bool                  // the gate is no longer in use
 	watchers      map[*watcher]struct{} // of Wanted
-	wanted        bool                  // an owner of another process waited, by the last answer or a later announcement
+	wanted        bool                  // an owner of another process waits, by the last answer or a later announcement
+	announced     clock.Instant         // the time of the last one
 	lingering     *lingering            // the hold that lingers, or nil
 }
 
@@ -46,22 +51,55 @@ func (g *gate) watchDemand(tell func()) (end func()) {
 	}
 }
 
-// subscribe subscribes to the announcements, unless the gate has done that already. mu is held.
+// subscribe subscribes to the announcements, unless the gate has done that already, or is no longer in use: a call of Wanted
+// may come that late. mu is held.
 func (g *gate) subscribe() {
-	if hub := g.registry.announcements; hub != nil && g.demand.announcements == nil {
+	if hub := g.registry.announcements; hub != nil && g.demand.announcements == nil && !g.demand.over {
 		g.demand.announcements = hub.SubscribeTo(keys.WantedOf(g.id.key), g.subscriptionChanged, func(string) { g.announced() })
 	}
 }
 
-// subscriptionChanged ends the lingering of a hold that could not be told that another owner waits.
+// subscriptionChanged ends the lingering of a hold that could not be told that another owner waits. When the subscription is
+// confirmed, the hold may linger for its whole time, if nobody waits already.
 func (g *gate) subscriptionChanged() {
 	g.mu.Lock()
-	// It may be called before there is a subscription here.
-	deaf := g.demand.announcements != nil && !g.demand.announcements.Live()
+	d := &g.demand
+	l, live := d.lingering, d.announcements != nil && d.announcements.Live() // it may be called before there is a subscription here
+	check := live && l != nil && !d.checked
+	d.checked = live && (d.checked || check)
 	g.mu.Unlock()
-	if deaf {
-		g.endLingering(nil)
+	switch {
+	case l == nil:
+	case check:
+		g.lingerOn(l)
+	case !live:
+		g.endLingering(l)
 	}
+}
+
+// wantedChannel returns the channel that is closed when another owner waits for a key of h: the same one for each call. If h
+// is not held, it is a channel that stays open.
+func (h *hold) wantedChannel() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != held {
+		return make(chan struct{})
+	}
+	if h.demand != nil {
+		return h.demand
+	}
+	demand := make(chan struct{})
+	h.demand = demand
+	tell := sync.OnceFunc(func() { close(demand) })
+	x := newHoldContext(context.Background(), h, h.target)
+	h.contexts.add(x)
+	for _, p := range h.queueEntries {
+		context.AfterFunc(x.Context, p.gate.watchDemand(tell))
+		if _, waiting := p.queue.Handoffs(); waiting {
+			tell()
+		}
+	}
+	return demand
 }
 
 // watchDemand calls tell whenever another owner is found to wait for a key of t that is in h, until ends are called.
@@ -84,15 +122,20 @@ func (h *hold) watchDemand(t *keys.Set, tell func()) (ends []func()) {
 
 // announced records that an owner waits in another process, or in this one with an entry in the line of its own.
 func (g *gate) announced() {
-	g.setAlone(false)
+	g.mu.Lock()
+	g.alone, g.demand.wanted, g.demand.announced = false, true, g.registry.now()
+	g.mu.Unlock()
 	g.wanted()
 }
 
-// notWanted records that Redis granted the lock, which it does to a newcomer only if the line is empty.
-func (g *gate) notWanted() {
+// seesLine records the answer to a command that was sent at sent: whether the line is empty. An answer that is older than
+// an announcement does not count.
+func (g *gate) seesLine(empty bool, sent clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.demand.wanted = false
+	if !empty || sent.Since(g.demand.announced) > 0 {
+		g.demand.wanted = !empty
+	}
 }
 
 // unwanted reports whether no owner of another process is known to wait for the key.
@@ -117,6 +160,7 @@ func (g *gate) wanted() {
 func (g *gate) unwatch() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.demand.over = true
 	if g.demand.announcements != nil {
 		g.demand.announcements.Close()
 	}

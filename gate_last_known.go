@@ -40,7 +40,7 @@ func (g *gate) sees(s sighting) {
 func (g *gate) setAlone(alone bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.alone, g.demand.wanted = alone, !alone
+	g.alone = alone
 }
 
 // asks records that a request begins. If an earlier request is unanswered, its outage continues.

@@ -39,7 +39,7 @@ func (h *silentHub) Subscribe(channel string, wake func()) *wake.Subscription {
 func idOf(key string) gateID { return gateID{key: key} }
 
 func TestGate_ExistsWhileAHoldUsesIt(t *testing.T) {
-	r := newRegistry(newSilentHub())
+	r := newRegistry(newSilentHub(), clock.System)
 	require.Nil(t, r.gate(idOf("a")))
 	first := r.enter(idOf("a"), "channel")
 	require.Equal(t, idOf("a"), first.id)
@@ -55,7 +55,7 @@ func TestGate_ExistsWhileAHoldUsesIt(t *testing.T) {
 }
 
 func TestGate_IsOfOneKeyAndSide(t *testing.T) {
-	r := newRegistry(newSilentHub())
+	r := newRegistry(newSilentHub(), clock.System)
 	all := make(map[*gate]bool)
 	for i := range 200 { // more than there are shards
 		for _, side := range []keys.Side{keys.Alone, keys.Writing, keys.Reading} {
@@ -72,7 +72,7 @@ func TestGate_IsOfOneKeyAndSide(t *testing.T) {
 }
 
 func TestGate_HasOneHoldPerOwner(t *testing.T) {
-	r := newRegistry(newSilentHub())
+	r := newRegistry(newSilentHub(), clock.System)
 	g := r.enter(idOf("a"), "")
 	holds := []*hold{ownedBy("1"), ownedBy("2"), ownedBy("3")}
 	for _, h := range holds {
@@ -98,7 +98,7 @@ func TestGate_HasOneHoldPerOwner(t *testing.T) {
 }
 
 func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
-	r := newRegistry(newSilentHub())
+	r := newRegistry(newSilentHub(), clock.System)
 	of := ownedBy("several")
 	want := []*hold{of}
 	for i := range 20 {
@@ -112,7 +112,7 @@ func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
 }
 
 func TestGate_IsOneForManyThatComeAndGo(t *testing.T) {
-	r := newRegistry(newSilentHub())
+	r := newRegistry(newSilentHub(), clock.System)
 	var all sync.WaitGroup
 	for i := range 8 {
 		h := ownedBy(fmt.Sprint(i))
@@ -132,7 +132,7 @@ func TestGate_IsOneForManyThatComeAndGo(t *testing.T) {
 
 func TestGate_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
 	hub := newSilentHub()
-	r := newRegistry(hub)
+	r := newRegistry(hub, clock.System)
 	g := r.enter(idOf("a"), "channel of a")
 	require.False(t, g.listening())
 	for n := 1; n <= 2; n++ {
@@ -153,7 +153,7 @@ func TestGate_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
 
 func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 	made := 0
-	r := newRegistry(newSilentHub())
+	r := newRegistry(newSilentHub(), clock.System)
 	r.newLine = func(g *gate, polls *queue.Bell) *line.Line {
 		made++
 		return line.New(nil, clock.System, g.id.key, "", polls)
@@ -169,7 +169,7 @@ func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 // A gate in the line listens for messages to the entries there.
 func TestGate_EntriesListenByTheLine(t *testing.T) {
 	hub := newSilentHub()
-	r := newRegistry(hub)
+	r := newRegistry(hub, clock.System)
 	r.newLine = func(g *gate, polls *queue.Bell) *line.Line {
 		return line.New(lineHub{hub}, clock.System, "releases", "grants", polls)
 	}

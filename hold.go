@@ -73,6 +73,7 @@ type hold struct {
 	lease    lease.Lease
 	locks    openLocks // at least one while it is held
 	contexts contextSet
+	demand   chan struct{} // closed when another owner waits; nil: nobody has asked (Wanted)
 	watchdog watchdog
 	cause    error // why the hold ended: wraps ErrLost, ErrClosed or ErrReleased
 	detached bool  // its last Unlock has returned, and its release is sent in the background

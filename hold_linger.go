@@ -34,8 +34,10 @@ const confirmsWithin = time.Second
 // lingering is a hold that lingers.
 type lingering struct {
 	hold     *hold
+	batch    *batch    // of the hold
 	settings *settings // of the Unlock
 	lasted   time.Duration
+	until    clock.Instant // when it ends if nobody wants the lock
 	timer    *time.Timer
 }
 
@@ -46,20 +48,25 @@ func (h *hold) linger(s *settings) bool {
 	}
 	p, now := h.queueEntries[0], h.session.now()
 	lasts, proven := h.lingersFor(s, now)
-	if _, waiting := p.queue.Handoffs(); waiting || lasts <= 0 || !p.gate.mayLinger(now) {
+	if _, waiting := p.queue.Handoffs(); waiting || lasts <= 0 {
+		return false
+	}
+	most, checked := p.gate.mayLinger(now)
+	if most <= 0 {
 		return false
 	}
 	h.detach()
+	b := h.joinBatch()
 	h.mu.Lock()
 	h.lingers = true
-	l := &lingering{hold: h, settings: s, lasted: now.Since(h.lease.Acquired())}
+	l := &lingering{hold: h, batch: b, settings: s, lasted: now.Since(h.lease.Acquired()), until: now.After(lasts)}
 	h.mu.Unlock()
-	if !proven {
-		h.joinBatch().keepLease()
+	if !proven || !checked {
+		b.keepLease()
 	}
-	p.gate.beginLingering(l, lasts)
+	p.gate.beginLingering(l, min(lasts, most))
 	// What came just before that did not find it.
-	if _, waiting := p.queue.Handoffs(); waiting || h.session.closed() || !p.gate.mayLinger(now) {
+	if _, waiting := p.queue.Handoffs(); waiting || h.session.closed() || !p.gate.unwanted() || b.isOver() {
 		p.gate.endLingering(l)
 	}
 	return true
@@ -71,7 +78,7 @@ func (h *hold) lingersFor(s *settings, now clock.Instant) (lasts time.Duration, 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left, ttl := h.lease.Left(now), h.locks.ttl()
-	if h.name.Late || h.batch.isOver() || h.batch != nil && now.Since(h.batch.began) > ttl {
+	if h.name.Late || h.batch.isOver() || h.batch != nil && now.Since(h.batch.began) > ttl || !s.canFollow(left) {
 		return 0, false
 	}
 	return min(s.linger, left-ttl/3), left > ttl-ttl/6
@@ -87,27 +94,33 @@ func (t *mutexTurn) follow() (turn bool, err error) {
 		return a.awaitHere(p.ticket)
 	}
 	p.ticket.Join()
-	l.passOn()
-	if state, _ := p.ticket.State(); state == queue.Turn {
+	if passed := l.passOn(); !passed && !a.waits {
+		err = l.hold.await(a.ctx) // it is released
+	}
+	if state, _ := p.ticket.State(); state == queue.Turn && err == nil {
 		return true, nil
 	}
 	if !a.waits {
-		return p.ticket.Quit() == queue.Turn, nil
+		if a.handedOverTo(p.ticket) {
+			err = nil
+		}
+		return a.hold.named(), err
 	}
 	a.contend()
 	err = a.awaitTurn(p.ticket)
 	return err == nil, err
 }
 
-// passOn hands the lock over to the first waiter in the local queue, or releases it in the background.
-func (l *lingering) passOn() {
+// passOn hands the lock over to the first waiter in the local queue. If it cannot, the lock is released in the background.
+func (l *lingering) passOn() bool {
 	if l.hold.handOverLocally(l.settings) == nil {
 		l.release()
-		return
+		return false
 	}
 	l.hold.unregister()
 	l.hold.session.detached.Add(-1)
 	l.hold.reportReleased(l.lasted, nil)
+	return true
 }
 
 // release releases the lock in the background.
@@ -124,18 +137,23 @@ func (l *lingering) release() {
 	})
 }
 
-// mayLinger reports whether a hold may linger at g: no other owner wants the key, and one that comes can make itself known.
-func (g *gate) mayLinger(now clock.Instant) bool {
+// mayLinger returns for how long a hold may linger at g: 0 if another owner wants the key, or could not make itself known.
+// checked: Redis was asked for the line since announcements arrive. Otherwise the caller has to do that.
+func (g *gate) mayLinger(now clock.Instant) (most time.Duration, checked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d := &g.demand
 	if d.wanted {
-		return false
+		return 0, false
 	}
 	if g.subscribe(); d.since == (clock.Instant{}) {
 		d.since = now
 	}
-	return d.announcements.Live() || now.Since(d.since) < confirmsWithin
+	if !d.announcements.Live() {
+		return confirmsWithin - now.Since(d.since), true // lingerOn does it
+	}
+	checked, d.checked = d.checked, true
+	return maxTTL, checked
 }
 
 // beginLingering lets l linger for the time lasts at most.
@@ -144,6 +162,20 @@ func (g *gate) beginLingering(l *lingering, lasts time.Duration) {
 	defer g.mu.Unlock()
 	g.demand.lingering = l
 	l.timer = time.AfterFunc(lasts, func() { g.endLingering(l) })
+}
+
+// lingerOn lets l linger for its whole time, now that announcements arrive, and asks Redis for the line, because some may have
+// come before.
+func (g *gate) lingerOn(l *lingering) {
+	g.mu.Lock()
+	lingers := g.lingers(l.hold)
+	if lingers {
+		l.timer.Reset(l.hold.session.now().Until(l.until))
+	}
+	g.mu.Unlock()
+	if lingers {
+		l.batch.keepLease()
+	}
 }
 
 // takeLingering removes the hold that lingers, and returns it for the caller to pass on or to release; nil: there is none.

@@ -322,6 +322,7 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 		p.gate.answered()
 		if len(h.queueEntries) == 1 && !answer.Placeholder {
 			p.gate.setAlone(!answer.Granted)
+			p.gate.seesLine(!answer.Granted, out.Sent)
 		}
 		if h.kind.lined != nil && crowded && !answer.Granted {
 			p.gate.beginForeignTurn(h.session.now())

@@ -348,7 +348,7 @@ func loseReplies(t *testing.T, relay *redistest.Relay, m *Mutex) error {
 func BenchmarkRegistry(b *testing.B) {
 	for _, names := range []int{1, 10_000} {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
-			r := newRegistry(nil)
+			r := newRegistry(nil, clock.System)
 			for i := range names {
 				r.enter(gateID{key: fmt.Sprintf("other-%d", i)}, "channel")
 			}

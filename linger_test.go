@@ -43,6 +43,7 @@ func (b *kindBench) commands() int {
 func TestLinger_NextLocksOfTheProcessSendNoCommand(t *testing.T) {
 	eachLinger(t, func(b *kindBench, m *relock.Mutex) {
 		b.lingers(m)
+		redistest.Eventually(b.t, "the question for waiters", func() bool { return b.relays[0].Count(b.runs(protocol.RenameScript)) == 1 })
 		sent := b.commands()
 		for range 50 {
 			b.me.Locks(b.t, m)
@@ -97,7 +98,9 @@ func TestLinger_LockThatIsWantedIsReleased(t *testing.T) {
 
 func TestLinger_EndsWithItsTime(t *testing.T) {
 	eachLinger(t, func(b *kindBench, m *relock.Mutex) {
-		b.lingers(m)
+		b.me.Locks(b.t, m)
+		b.me.Unlocks(b.t, m)
+		require.NotEmpty(b.t, b.keys())
 		b.free()
 		require.Equal(b.t, 1, b.relays[0].Count(b.runs(protocol.ReleaseScript)))
 	}, relock.WithLinger(200*time.Millisecond))
@@ -146,7 +149,6 @@ func TestLinger_NameOfAnEarlierOwnerOnRedisIsNotThatOwnersHold(t *testing.T) {
 
 func TestLinger_LeaseIsKeptWhileTheLockIsUsed(t *testing.T) {
 	eachLinger(t, func(b *kindBench, m *relock.Mutex) {
-		b.lingers(m)
 		sent, holds := b.commands(), 0
 		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); holds++ {
 			a := []*locktest.Actor{b.me, b.you}[holds%2]

@@ -234,8 +234,10 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 // relock_wanted:*, or for the line, a waiter of another process closes nothing. Nor does a waiter of
 // Redisson, or on a quorum one of another process.
 //
-// The channel stays open when the hold ends, or ctx ends. It stays open, too, if the caller does not hold
-// the lock. So wait for the context of the hold as well:
+// All calls during one hold return the same channel, unless the names of the handle are only a part of
+// those of the hold, or in several holds: then each call observes them until ctx ends. The channel stays
+// open when the hold ends, or ctx ends. It stays open, too, if the caller does not hold the lock. So wait for
+// the context of the hold as well:
 //
 //	select {
 //	case <-m.Wanted(ctx):
@@ -252,6 +254,9 @@ func (m *Mutex) Wanted(ctx context.Context) <-chan struct{} {
 	holds := m.covering(buf[:0])
 	if holds == nil {
 		return wanted
+	}
+	if len(holds) == 1 && holds[0].target.ID == m.target.ID {
+		return holds[0].wantedChannel()
 	}
 	tell := sync.OnceFunc(func() { close(wanted) })
 	held := contextOfAll(ctx, holds, m.target)

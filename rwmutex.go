@@ -153,7 +153,7 @@ func (m *RWMutex) RContext(ctx context.Context) context.Context { return m.read.
 func (m *RWMutex) Wanted(ctx context.Context) <-chan struct{} { return m.write.Wanted(ctx) }
 
 // RWanted is as [Mutex.Wanted], for the hold of a reader: the channel is closed when a writer waits. A reader that waits
-// for that writer does not close it.
+// for that writer does not close it, except if the caller also holds the write side.
 func (m *RWMutex) RWanted(ctx context.Context) <-chan struct{} { return m.read.Wanted(ctx) }
 
 // HoldCount returns how many Unlocks the owner's write hold still needs. It returns 0 if the owner does

@@ -95,7 +95,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		return a.answered(t.waiter.name, g, out)
 	}
 	if g, out = a.answered(t.waiter.name, g, out); g.Held {
-		a.hold.queueEntries[0].gate.notWanted()
+		a.hold.queueEntries[0].gate.seesLine(true, out.Sent) // a newcomer is served only then
 		out = t.confirm()
 		g.Held = out.Err == nil
 	}
@@ -109,7 +109,9 @@ func (t *fairTurn) end(bool) { t.waiter.end() }
 // accept turns a granted entry into a hold.
 func (t *fairTurn) accept() {
 	a, s := t.a, t.waiter.status()
-	a.hold.queueEntries[0].gate.setAlone(false) // the line may have other entries
+	gate := a.hold.queueEntries[0].gate // the line may have other entries
+	gate.setAlone(false)
+	gate.seesLine(false, s.Proof)
 	// The grant happened after the last answered poll, or was its answer. The lease counts from that request, which is
 	// too early rather than too late.
 	n := t.waiter.name

@@ -165,7 +165,7 @@ func (c *client) hog(life context.Context, d time.Duration) {
 // close ends everything that the process has begun, and records what remains.
 func (c *client) close(before goleak.Option) {
 	// No Unlock has returned the failures of releases that were sent after it.
-	if err := c.locks.Close(); err != nil && c.Work.Async == 0 {
+	if err := c.locks.Close(); err != nil && c.Work.Async == 0 && c.Work.Linger == 0 {
 		c.left("after everything was unlocked, Close failed: %v", err)
 	}
 	if n, ok := settle(c.dialer.subscribers); !ok {

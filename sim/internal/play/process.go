@@ -283,7 +283,7 @@ func (c *process) close() {
 		return
 	}
 	// No Unlock has returned the failures of releases that were sent after it.
-	if err != nil && (c.plan.Async == 0 || len(c.plan.Faults) == 0) {
+	if err != nil && (c.plan.Async == 0 && c.plan.Linger == 0 || len(c.plan.Faults) == 0) {
 		c.left("after everything was unlocked, Close failed: %v", err)
 	}
 	time.Sleep(time.Second)

@@ -1,0 +1,55 @@
+package relock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/locktest"
+)
+
+// A call of Wanted may come just after the hold has ended, in another goroutine of its owner.
+func TestWanted_GateThatIsNoLongerInUseDoesNotSubscribe(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+		m := LocksOn(t, rdb).Mutex("name")
+		require.NoError(t, m.Lock(t.Context()))
+		g := m.covering(nil)[0].queueEntries[0].gate
+		require.NoError(t, m.Unlock())
+		g.watchDemand(func() {})()
+		time.Sleep(time.Minute) // for the subscription
+		channel := keys.WantedOf("name")
+		require.Zero(t, rdb.PubSubNumSub(t.Context(), channel).Val()[channel])
+	})
+}
+
+func TestWanted_InALoopCollectsNothing(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+		m := LocksOn(t, rdb).Mutex("name")
+		require.NoError(t, m.Lock(t.Context()))
+		h := m.covering(nil)[0]
+		for range 1000 {
+			require.Equal(t, m.Wanted(t.Context()), m.Wanted(t.Context()))
+		}
+		require.Len(t, h.queueEntries[0].gate.demand.watchers, 1)
+		require.Len(t, h.contexts.all, 1)
+		require.NoError(t, m.Unlock())
+	})
+}
+
+func TestGate_AnswerFromBeforeAnAnnouncementDoesNotCount(t *testing.T) {
+	now := clock.Instant{}.After(time.Hour)
+	g := newRegistry(newSilentHub(), func() clock.Instant { return now }).enter(idOf("a"), "")
+	require.True(t, g.unwanted())
+	g.announced()
+	require.False(t, g.unwanted())
+	g.seesLine(true, now.After(-time.Second))
+	require.False(t, g.unwanted(), "its command was sent before")
+	g.seesLine(true, now.After(time.Second))
+	require.True(t, g.unwanted())
+	g.seesLine(false, now)
+	require.False(t, g.unwanted())
+}
