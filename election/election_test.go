@@ -104,8 +104,8 @@ func TestElection_ReturnOfLeadEndsRun(t *testing.T) {
 func TestElection_LeaderGivesWayAfterItsTime(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const least = 200 * time.Millisecond
-		key, ctx, cancel := redistest.Key(t), t.Context(), func() {}
-		ctx, cancel = context.WithCancel(ctx)
+		key := redistest.Key(t)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		first, second, setbacks := newJob(), newJob(), make(chan error, 16)
 		yields := []election.Option{election.WithYield(least), election.OnSetback(func(err error) { setbacks <- err })}
