@@ -159,6 +159,18 @@ func TestSkippedEntry_IsDroppedWhenItsTimeIsOver(t *testing.T) {
 	})
 }
 
+// Its process may be dead, and then nothing else removes the key.
+func TestSkippedEntry_IsKeptNoLongerThanItsLease(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.terms = termsOf(func(s *Terms) { s.TTL = time.Second })
+		b.dies(1)
+		b.release(me)
+		require.Empty(b.t, b.queue(), "it was skipped")
+		require.Positive(b.t, b.ttl(b.entries()))
+		require.LessOrEqual(b.t, b.ttl(b.entries()), time.Second)
+	})
+}
+
 func TestSkippedEntry_LeavesNoKeyWithoutExpiry(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.dies(2)

@@ -157,7 +157,7 @@ local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
     sweep(now)
     redis.call('hset', entries, 'aside', string.format('%.0f', now + sweep_interval))
   end
-  lengthen(entries, sweep_interval) -- if the key has just expired, HSET has created one without expiry
+  lengthen(entries, math.max(tonumber(till) - now, 1)) -- if the key has just expired, HSET has created one without expiry
 end
 
 -- Returns the first live entry whose process is subscribed, as a table; nil if there is none. Entries before it are
