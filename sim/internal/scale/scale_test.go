@@ -48,7 +48,7 @@ func TestScale_HoldTakesTwoCommandsHoweverManyProcessesWait(t *testing.T) {
 }
 
 func TestScale_WaitingGoroutinesCostRedisNothing(t *testing.T) {
-	f := inBubble(t, Fleet{Processes: 4, Waiters: 500, RoundTrip: time.Millisecond, Hold: time.Millisecond, Rounds: 1}.Run)
+	f := inBubble(t, Fleet{Processes: 4, Waiters: 200, RoundTrip: time.Millisecond, Hold: time.Millisecond, Rounds: 1}.Run)
 	require.LessOrEqual(t, f.Idle, 0.7, "commands per second of a process")
 	require.LessOrEqual(t, f.Commands, 1.2)
 	require.LessOrEqual(t, f.Goroutines, 1.1)
@@ -56,12 +56,12 @@ func TestScale_WaitingGoroutinesCostRedisNothing(t *testing.T) {
 }
 
 func TestScale_HeldNameNeedsNoGoroutineAndAnUnlockedOneNothing(t *testing.T) {
-	n := inBubble(t, Names{Processes: 2, Workers: 16, RoundTrip: time.Millisecond, Count: 4000}.Run)
+	n := inBubble(t, Names{Processes: 2, Workers: 16, RoundTrip: time.Millisecond, Count: 2000}.Run)
 	require.LessOrEqual(t, n.Goroutines, 10.0)
 	require.LessOrEqual(t, n.LeftGoroutines, 2.0)
 	require.Less(t, n.Bytes, 6000.0)
 	require.Less(t, n.LeftBytes, n.Bytes/2, "maps of both sides keep their size, and Go keeps what a goroutine was")
-	require.InDelta(t, 4000/100/10, n.Renewals, 4, "one command for 100 names, every 10 s")
+	require.InDelta(t, 2000/100/10, n.Renewals, 2, "one command for 100 names, every 10 s")
 }
 
 // The bounds are for each process: what all do grows no faster than their number.
@@ -79,7 +79,7 @@ func requireNoStorm(t *testing.T, o OutageResult) {
 
 func TestScale_OutageMakesNoStorm(t *testing.T) {
 	t.Parallel()
-	o := inBubble(t, outage(50, false).Run)
+	o := inBubble(t, outage(20, false).Run)
 	requireNoStorm(t, o)
 	require.LessOrEqual(t, o.First, time.Second)
 	require.LessOrEqual(t, o.Last, o.Round+5*time.Second)
@@ -87,7 +87,7 @@ func TestScale_OutageMakesNoStorm(t *testing.T) {
 
 func TestScale_SilentRedisMakesNoStorm(t *testing.T) {
 	t.Parallel()
-	o := inBubble(t, outage(50, true).Run)
+	o := inBubble(t, outage(20, true).Run)
 	requireNoStorm(t, o)
 	// A command that was given up may come after the one that undoes it: then its lease has to be over.
 	require.LessOrEqual(t, o.Last, 30*time.Second+o.Round+5*time.Second)
