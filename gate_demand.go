@@ -23,7 +23,7 @@ import (
 type demand struct {
 	announcements *wake.Subscription    // from the first one that wants to know until the end of the gate; nil: none, or on a quorum
 	since         clock.Instant         // when the first hold was to linger
-	checked       bool                  // the line was asked for since the subscription was confirmed: an announcement may have come before
+	checked       bool                  // Redis was asked for the line since the subscription was confirmed: an announcement may have come before
 	over          bool                  // the gate is no longer in use
 	watchers      map[*watcher]struct{} // of Wanted
 	wanted        bool                  // an owner of another process waits, by the last answer or a later announcement
@@ -32,11 +32,11 @@ type demand struct {
 }
 
 // watcher is a call of Wanted.
-type watcher struct{ tell func() }
+type watcher struct{ wanted func() }
 
-// watchDemand calls tell, which must not block, whenever another owner is found to wait for the key, until end.
-func (g *gate) watchDemand(tell func()) (end func()) {
-	w := &watcher{tell}
+// watchDemand calls wanted, which must not block, whenever another owner is found to wait for the key, until end.
+func (g *gate) watchDemand(wanted func()) (end func()) {
+	w := &watcher{wanted}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.subscribe()
@@ -59,7 +59,7 @@ func (g *gate) subscribe() {
 	}
 }
 
-// subscriptionChanged ends the lingering of a hold that could not be told that another owner waits. When the subscription is
+// subscriptionChanged ends the lingering of a hold if announcements of waiters would be lost. When the subscription is
 // confirmed, the hold may linger for its whole time, if nobody waits already.
 func (g *gate) subscriptionChanged() {
 	g.mu.Lock()
@@ -85,39 +85,28 @@ func (h *hold) wantedChannel() <-chan struct{} {
 	if h.phase != held {
 		return make(chan struct{})
 	}
-	if h.demand != nil {
-		return h.demand
+	if h.demand == nil {
+		demand := make(chan struct{})
+		h.demand = demand
+		x := newHoldContext(context.Background(), h, h.target)
+		h.contexts.add(x)
+		h.watchDemand(x, h.target, sync.OnceFunc(func() { close(demand) }))
 	}
-	demand := make(chan struct{})
-	h.demand = demand
-	tell := sync.OnceFunc(func() { close(demand) })
-	x := newHoldContext(context.Background(), h, h.target)
-	h.contexts.add(x)
-	for _, p := range h.queueEntries {
-		context.AfterFunc(x.Context, p.gate.watchDemand(tell))
-		if _, waiting := p.queue.Handoffs(); waiting {
-			tell()
-		}
-	}
-	return demand
+	return h.demand
 }
 
-// watchDemand calls tell whenever another owner is found to wait for a key of t that is in h, until ends are called.
-func (h *hold) watchDemand(t *keys.Set, tell func()) (ends []func()) {
-	h.mu.Lock()
-	queueEntries := h.queueEntries
-	h.mu.Unlock()
-	for _, p := range queueEntries {
+// watchDemand calls wanted whenever another owner is found to wait for a key of t that is in h, until ctx ends. mu is held.
+func (h *hold) watchDemand(ctx context.Context, t *keys.Set, wanted func()) {
+	for _, p := range h.queueEntries {
 		if !t.Has(p.gate.id.key) {
 			continue
 		}
-		ends = append(ends, p.gate.watchDemand(tell))
-		// The waiters in this queue called wanted before that, and will not ask Redis as long as h is held.
+		context.AfterFunc(ctx, p.gate.watchDemand(wanted))
+		// The waiters in this queue called gate.wanted before that, and will not ask Redis as long as h is held.
 		if _, waiting := p.queue.Handoffs(); waiting {
-			tell()
+			wanted()
 		}
 	}
-	return ends
 }
 
 // announced records that an owner waits in another process, or in this one with an entry in the line of its own.
@@ -152,7 +141,7 @@ func (g *gate) wanted() {
 	g.mu.Unlock()
 	g.endLingering(nil)
 	for _, w := range watchers {
-		w.tell()
+		w.wanted()
 	}
 }
 

@@ -228,7 +228,7 @@ func (h *hold) shrink(counts []int) {
 			keys, kept = append(keys, p.gate.id.key), append(kept, p)
 		}
 	}
-	h.target, h.queueEntries = h.target.Only(keys), kept
+	h.target, h.queueEntries, h.demand = h.target.Only(keys), kept, nil
 	h.mu.Unlock()
 	for _, p := range left {
 		p.ticket.Leave()

@@ -258,12 +258,11 @@ func (m *Mutex) Wanted(ctx context.Context) <-chan struct{} {
 	if len(holds) == 1 && holds[0].target.ID == m.target.ID {
 		return holds[0].wantedChannel()
 	}
-	tell := sync.OnceFunc(func() { close(wanted) })
-	held := contextOfAll(ctx, holds, m.target)
+	once, held := sync.OnceFunc(func() { close(wanted) }), contextOfAll(ctx, holds, m.target)
 	for _, h := range holds {
-		for _, end := range h.watchDemand(m.target, tell) {
-			context.AfterFunc(held, end)
-		}
+		h.mu.Lock()
+		h.watchDemand(held, m.target, once)
+		h.mu.Unlock()
 	}
 	return wanted
 }

@@ -191,8 +191,9 @@ func WithAsyncUnlock() Option {
 // if the subscription by which others make themselves known (relock_wanted:*) is interrupted or forbidden; if
 // the min hold is not over; with WithLocalHandoffs(0); on a quorum; and for other kinds of lock. Locks
 // WithFencing, WithReplicas or WithoutRenewal cannot be handed over without Redis: they wait until a lock that
-// lingers is released. While that release is in flight, a TryLock in this process may return false. Redisson, and users without permission for the line, cannot notify this process: they
-// get the lock when it has not been used for d, or after a TTL.
+// lingers is released. While that release is in flight, a TryLock in this process may return false. Redisson,
+// and users without permission for the line, cannot notify this process: they get the lock when it has not
+// been used for d, or after a TTL.
 //
 // The first such Unlock of a name subscribes to a channel, until the lock is no longer used. As long as the
 // lock is used or lingers, one command in each sixth of the TTL keeps its lease.

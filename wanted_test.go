@@ -122,6 +122,28 @@ func TestWanted_WaiterOfThisProcessIsNoticed(t *testing.T) {
 	}
 }
 
+// The hold of several names shrinks to one, whose waiters count from then on.
+func TestWanted_WaiterForTheRestOfSeveralNamesIsNoticed(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newKindBench(t, backend, kindNamed("multi"))
+		both, m := b.mutex(), b.c.Mutex(b.key)
+		b.me.Locks(t, both)
+		b.me.Locks(t, m)
+		all := wantedOf(t, b.me, both)
+		b.me.Unlocks(t, both)
+		rest := wantedOf(t, b.me, m)
+		other := b.kind.client(t, b.rdbs).Mutex(b.key)
+		waits := b.you.Lock(t.Context(), other)
+		requireWanted(t, rest)
+		requireUnwanted(t, all)
+		b.me.Unlocks(t, m)
+		require.NoError(t, locktest.OutcomeOf(t, waits))
+		b.you.Unlocks(t, other)
+		b.free()
+	})
+}
+
 func TestWanted_StaysOpenWithoutAHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

@@ -117,9 +117,14 @@ func measureWake(ctx context.Context, c *cell) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.times(ctx, func() (time.Duration, error) { return wakeOnce(t[0], t[1], c.name) })
+}
+
+// times returns how long once takes, again and again.
+func (c *cell) times(ctx context.Context, once func() (time.Duration, error)) (figures, error) {
 	var took []float64
 	for end := time.Now().Add(10 * c.duration); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
-		d, err := wakeOnce(t[0], t[1], c.name)
+		d, err := once()
 		if err != nil {
 			return nil, err
 		}
@@ -158,24 +163,19 @@ func measureWanted(ctx context.Context, c *cell) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	var took []float64
-	for end := time.Now().Add(10 * c.duration); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
+	return c.times(ctx, func() (time.Duration, error) {
 		for _, verb := range []verb{lockOne, unlockOne} {
 			if _, err := t[0].call(order{Verb: verb, Name: c.name}); err != nil {
-				return nil, err
+				return 0, err
 			}
 		}
 		got, err := t[1].call(order{Verb: lockOne, Name: c.name, After: idleGap})
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		if _, err := t[1].call(order{Verb: unlockOne}); err != nil {
-			return nil, err
-		}
-		took = append(took, float64(time.Duration(got.At-got.Asked).Microseconds()))
-	}
-	slices.Sort(took)
-	return figures{"p50": stat.Quantile(took, 0.50), "p99": stat.Quantile(took, 0.99), "n": float64(len(took))}, nil
+		_, err = t[1].call(order{Verb: unlockOne})
+		return time.Duration(got.At - got.Asked), err
+	})
 }
 
 // settling is what waiters are given to get from the start of waiting to waiting.
