@@ -100,8 +100,6 @@ func termsOf(changes ...func(*Terms)) *Terms {
 func fencing(s *Terms)       { s.Fencing, s.CounterLife = true, day }
 func sharedFencing(s *Terms) { s.Fencing, s.CounterLife = true, 0 }
 
-func pollingEvery(d time.Duration) func(*Terms) { return func(s *Terms) { s.SafetyPoll = d } }
-
 // paint makes key look like p.
 func (b *bench) paint(key string, p picture) {
 	b.t.Helper()
