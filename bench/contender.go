@@ -79,10 +79,11 @@ const (
 	plainFloor    = "floor"
 	pipeFloor     = "pipelined floor"
 	notifiedFloor = "message"
+	askedFloor    = "two messages"
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, quorumName, plainFloor, pipeFloor, notifiedFloor}
+var ours = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, quorumName, plainFloor, pipeFloor, notifiedFloor, askedFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
@@ -118,6 +119,8 @@ var contenders = []contender{
 		legend: "the same scripts through go-redis' auto-pipelining, full duplex"},
 	{name: notifiedFloor, open: openMessage,
 		legend: "no lock: the floor's release, and the waiter takes its message for the lock"},
+	{name: askedFloor, open: openAsked,
+		legend: "no lock: it lingers, a waiter asks for it by a message, and takes that of the release for the lock"},
 }
 
 func contenderNamed(name string) (contender, error) {

@@ -18,6 +18,15 @@ redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 1`)
 
+	floorAsk = redis.NewScript(`
+if redis.call('exists', KEYS[1]) == 1 then
+  redis.call('publish', ARGV[3], '0')
+  return 0
+end
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 1`)
+
 	floorEnter = redis.NewScript(`
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
@@ -51,7 +60,7 @@ type floor struct {
 func openFloor(s setup) (client, error) {
 	f := &floor{rdb: goRedis(s.Addr)}
 	ctx := context.Background()
-	for _, script := range []*redis.Script{floorAcquire, floorEnter, floorLeave, floorRelease} {
+	for _, script := range []*redis.Script{floorAcquire, floorAsk, floorEnter, floorLeave, floorRelease} {
 		if err := script.Load(ctx, f.rdb).Err(); err != nil {
 			return nil, errors.Join(err, f.rdb.Close())
 		}
@@ -199,4 +208,62 @@ func (m *messageMutex) Unlock() error {
 		return nil
 	}
 	return m.floorMutex.Unlock()
+}
+
+// asked is the least cost of a lock that lingers: a waiter asks by a message, the process that keeps the lock releases it then, and
+// the waiter counts the message of that as the lock.
+type asked struct{ *floor }
+
+func openAsked(s setup) (client, error) {
+	c, err := openFloor(s)
+	if err != nil {
+		return nil, err
+	}
+	return asked{c.(*floor)}, nil
+}
+
+func (f asked) mutex(name string) mutex {
+	return &askedMutex{messageMutex: message(f).mutex(name).(*messageMutex), demand: "asked:{" + name + "}"}
+}
+
+type askedMutex struct {
+	*messageMutex
+	demand string
+	asking *redis.PubSub // made by the first Unlock
+}
+
+func (m *askedMutex) Lock(ctx context.Context) error {
+	if m.sub == nil { // before it asks, or it misses the answer
+		if err := m.wait(ctx); err != nil {
+			return err
+		}
+	}
+	free, err := m.run(ctx, floorAsk, m.keys, m.field, floorLease, m.demand)
+	m.notified = !free
+	if free || err != nil {
+		return m.counted(1, free, err)
+	}
+	return m.wait(ctx)
+}
+
+// Unlock keeps the lock until a message asks for it.
+func (m *askedMutex) Unlock() error {
+	if m.notified {
+		return nil
+	}
+	m.count--
+	if m.asking != nil {
+		return nil
+	}
+	m.asking = m.rdb.Subscribe(context.Background(), m.demand)
+	if _, err := m.asking.Receive(context.Background()); err != nil {
+		return err
+	}
+	go func() {
+		for range m.asking.Channel() {
+			// If it fails, the waiter waits for ever, and the cell is void.
+			_, _ = m.run(context.Background(), floorRelease, m.keys, m.field, m.channel)
+		}
+	}()
+	return nil
 }

@@ -187,7 +187,7 @@ var scenarios = []*scenario{
 		measure: measureWake, base: relockName,
 		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "wake-ups", digits(0)}}},
 	{name: "wanted", title: "A Lock of another process while a lock lingers: from its call to its return",
-		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: []string{lingerName},
+		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: []string{lingerName, askedFloor},
 		measure: measureWanted, base: lingerName,
 		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "locks", digits(0)}}},
 	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: libraries,

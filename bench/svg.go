@@ -79,7 +79,7 @@ func (r *report) chart(b *strings.Builder, c chart, y int) int {
 		switch name {
 		case relockName, fairName, rwName, quorumName:
 			class = "relock"
-		case plainFloor, pipeFloor, notifiedFloor:
+		case plainFloor, pipeFloor, notifiedFloor, askedFloor:
 			class = "floor"
 		}
 		value := draw.Thousands(f.median)
