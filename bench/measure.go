@@ -30,7 +30,7 @@ func measurePairs(o order) measurement {
 
 // measureParallel measures how much goroutines with a lock each get done together.
 func measureParallel(ctx context.Context, c *cell) (figures, error) {
-	l, err := c.loop(ctx, order{OwnNames: true})
+	l, err := c.loop(ctx, order{OwnNames: true, Request: true})
 	if err != nil {
 		return nil, err
 	}

@@ -115,6 +115,8 @@ func (w *worker) do(o order) (answer, error) {
 			w.locked = w.client.mutex(o.Name)
 		}
 		time.Sleep(o.After)
+		ctx, end := request()
+		defer end()
 		asked := now()
 		err := w.locked.Lock(ctx)
 		return answer{Asked: asked, At: now()}, err

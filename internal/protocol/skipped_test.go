@@ -182,26 +182,6 @@ func TestSkippedEntry_LeavesNoKeyWithoutExpiry(t *testing.T) {
 	})
 }
 
-// Processes of the version before mark what they skip, and leave it in the queue.
-func TestSkippedEntry_OfTheVersionBefore(t *testing.T) {
-	eachLinedBench(t, func(b *linedBench) {
-		b.take(me)
-		b.enqueue(you)
-		b.of("q", func() { b.enqueue(them) })
-		entry := b.rdb.HGet(b.t.Context(), b.entries(), you).Val()
-		marked := strings.Replace(entry, " 2 ", " 1 ", 1)
-		require.NotEqual(b.t, entry, marked)
-		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.entries(), you, marked).Err())
-		b.release(me)
-		require.Equal(b.t, them, b.holder())
-		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
-		b.release(them)
-		require.Equal(b.t, you, b.holder())
-		b.release(you)
-		b.requireFree()
-	})
-}
-
 // A process that was killed cannot ask when foreign waiters leave the lock: the first process that can is notified.
 func TestRelease_AsksTheFirstThatIsSubscribedWhenForeignWaitersHaveTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {

@@ -16,8 +16,6 @@
 -- is subscribed, so entries are served in the order in which their scripts were executed. mark is the state of the
 -- process of an entry:
 --   0  it was subscribed at its last request
---   1  it was not subscribed when the lock was to be granted: the entry is skipped. The previous version leaves such an
---      entry in the queue; see set_aside
 --   2  it was not subscribed at its last request, because it is new, or has lost its connection:
 --      it is alive, and gets the lock whether the message reaches it or not
 -- Subscribers are counted before the grant. To count the receivers of a grant would be too late, because a
@@ -26,8 +24,7 @@
 -- A skipped entry leaves the queue, so that no later script examines it. It is set aside in the entries, as "aside place
 -- end lease keep ticket mark channel", and a poll of its process puts it back in its place. The entries have two more
 -- fields for skipped entries: the field of a channel is the first skipped entry of its process, and 'aside' is the time
--- of the next removal of skipped entries whose lease has ended. The previous version does not find a skipped entry: its
--- poll returns that the entry is gone, and the waiter enters the line again.
+-- of the next removal of skipped entries whose lease has ended.
 --
 -- Foreign waiters, such as those of Redisson, have no entry: they wait for the key to be free, and for a message. They
 -- have turns by the clock. From time to time a release leaves the lock free for `window` milliseconds, and notifies them.
@@ -86,7 +83,7 @@ end
 local function read(field)
   local entry = redis.call('hget', entries, field) or ''
   local place, skipped = string.match(entry, '^aside (%S+) (.*)$')
-  return place or false, string.match(skipped or entry, '^(%d+) (%d+) (%-?%d+) (%d+) ([012]) (.*)$')
+  return place or false, string.match(skipped or entry, '^(%d+) (%d+) (%-?%d+) (%d+) ([02]) (.*)$')
 end
 
 local function write(field, till, ...)
@@ -144,11 +141,11 @@ end
 
 -- Skips field, an entry in the queue with these parts, until its process polls.
 local swept
-local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
+local function set_aside(field, now, till, lease, keep, ticket, channel)
   local place = redis.call('zscore', queue, field)
   if not place then return leave(field) end -- the key of the line has just expired
   unqueue(field) -- needs no memory, and so opens the way for HSET
-  redis.call('hset', entries, field, table.concat({'aside', place, till, lease, keep, ticket, mark, channel}, ' '))
+  redis.call('hset', entries, field, table.concat({'aside', place, till, lease, keep, ticket, '0', channel}, ' '))
   if redis.call('hexists', entries, channel) == 0 then redis.call('hset', entries, channel, field) end
   if swept then return end
   swept = true
@@ -174,8 +171,8 @@ local function first(count)
     -- mutant: fair-dead-served/2
     if not till or tonumber(till) <= now then
       leave(field)
-    elseif mark == '1' or mark == '0' and unsubscribed(count, channel) then
-      set_aside(field, now, till, lease, keep, ticket, mark, channel)
+    elseif mark == '0' and unsubscribed(count, channel) then
+      set_aside(field, now, till, lease, keep, ticket, channel)
     else
       return {field = field, lease = lease, keep = keep, ticket = ticket, channel = channel}
     end
