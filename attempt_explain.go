@@ -174,7 +174,7 @@ func (h *hold) outageError() error {
 	paced := h.session.paced(redisexec.CallOptions{}, h.settings.TTL).ConfirmedBy(h.settings.replicas)
 	patience := max(paced.Patience, paced.MaxPatience)
 	for _, p := range queueEntries {
-		if h.other == nil || !h.other.shared() {
+		if !h.kind.shared() {
 			if x := p.queue.Holder(); x != nil {
 				if left, holds := x.remaining(now); holds && left > 0 {
 					return nil // it is certainly taken, whether Redis answers or not

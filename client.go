@@ -34,6 +34,8 @@ type Client struct {
 	write *kind // of RWMutex; nil on a quorum, as read is
 	read  *kind
 
+	permits *kind // of Semaphore; nil on a quorum
+
 	session *session
 }
 
@@ -145,7 +147,7 @@ const releaseWindow = 5 * time.Millisecond
 // Errors: [ErrInvalidOption] if rdbs is empty, contains nil, the same client or the same address twice,
 // or if an option is invalid. [ErrUnsupported] for a
 // *redis.Ring, WithShardedPubSub, WithReplicas and WithSharedFencing. A handle with one of the last two
-// options returns the same error, and so does a FairMutex or RWMutex.
+// options returns the same error, and so does a FairMutex, RWMutex or Semaphore.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
 		return nil, fmt.Errorf("%w: NewQuorum needs at least one Redis client; use 3 or 5", ErrInvalidOption)
@@ -211,7 +213,7 @@ func supportedByQuorum(s *settings) error {
 }
 
 // errNoSuchKind is the error of a handle for a kind of lock that its client does not have.
-var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex: use a Client from New for a FairMutex or RWMutex",
+var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex: use a Client from New for a FairMutex, RWMutex or Semaphore",
 	ErrUnsupported)
 
 // MultiMutex returns a handle that locks several names together: Lock acquires all of them in one step,

@@ -159,7 +159,7 @@ func (s *session) clocksMoved() {
 // belongs to another client, or the hold has ended since. The field, not t, determines the side of a read-write lock.
 func (s *session) holder(t *keys.Set, i int, field string, asked clock.Instant) *hold {
 	id := gateID{t.Keys[i], t.Side}
-	if id.side != keys.Alone {
+	if id.side == keys.Writing || id.side == keys.Reading {
 		id.side = keys.SideOf(field)
 	}
 	g := s.registry.gate(id)

@@ -103,9 +103,7 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		lease:    lease.New(s.TTL),
 		started:  c.now(),
 	}
-	if k.side != keys.Alone {
-		h.other = newOtherSide(c, t, o)
-	}
+	h.other = newOtherSide(c, t, o)
 	h.queueEntries, h.slot = h.first.entry[:0], &h.first.slot
 	h.locks.wish, h.locks.open = s, h.locks.room[:0]
 	return h

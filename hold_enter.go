@@ -139,8 +139,8 @@ func (c *call) findDetached(holds []*hold) []*hold {
 	if c.waits && m.kind.rename != nil {
 		follows = m.kind
 	}
-	sides := []keys.Side{keys.Alone}
-	if m.kind.side != keys.Alone {
+	sides := []keys.Side{m.kind.side}
+	if m.kind.side == keys.Writing || m.kind.side == keys.Reading {
 		sides = []keys.Side{keys.Writing, keys.Reading}
 	}
 	for _, key := range m.target.Keys {
@@ -238,7 +238,7 @@ func (h *hold) open(lock openLock, r *record) (bool, error) {
 		event = h.event(0, nil)
 	}
 	h.mu.Unlock()
-	if h.other == nil || !h.other.shared() { // a reader keeps no other reader out
+	if !h.kind.shared() { // a reader keeps no other reader out
 		for _, p := range queueEntries {
 			p.gate.sees(seen)
 		}

@@ -51,9 +51,6 @@ func (s *otherSide) unlock() string {
 	return "Unlock"
 }
 
-// shared reports whether holds on this side do not exclude each other: the holds of readers.
-func (s *otherSide) shared() bool { return s.id.side == keys.Writing }
-
 // usable returns nil if the owner's hold there is held, an ErrLost if it was lost,
 // and errAgain if there is none.
 func (s *otherSide) usable() error {

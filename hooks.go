@@ -113,6 +113,8 @@ const (
 	KindFair  LockKind = "fair"  // by Client.FairMutex
 	KindMulti LockKind = "multi" // by Client.MultiMutex
 	KindRW    LockKind = "rw"    // by Client.RWMutex
+
+	KindSemaphore LockKind = "semaphore" // by Client.Semaphore
 )
 
 // LockSide is a side of an RWMutex.

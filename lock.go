@@ -174,16 +174,21 @@ func (m *Mutex) Unlock() error {
 // Do blocks as Lock, fn and Unlock do. It returns the error of Lock, or the errors of fn and Unlock,
 // joined. If the hold was lost before Unlock, [ErrLost] is among them. The round trips are those of
 // Lock and Unlock.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {
-		return lockerr.Wrap("do", m.Name(), fmt.Errorf("%w: the function is nil", ErrInvalidOption))
+		return lockerr.Wrap("do", m.Name(), errNilFunction)
 	}
 	if err := m.Lock(ctx); err != nil {
 		return err
 	}
+	return m.run(ctx, fn, m.Unlock)
+}
+
+// run runs fn with the context of the owner's hold, which has just begun, and ends the hold with unlock.
+func (m *Mutex) run(ctx context.Context, fn func(ctx context.Context) error, unlock func() error) (err error) {
 	defer func() {
 		// A loss that fn has returned already is not reported twice.
-		if unlocked := m.Unlock(); !errors.Is(unlocked, ErrLost) || !errors.Is(err, ErrLost) {
+		if unlocked := unlock(); !errors.Is(unlocked, ErrLost) || !errors.Is(err, ErrLost) {
 			err = lockerr.Join(err, unlocked)
 		}
 	}()
@@ -192,7 +197,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 	x, _ := ctx.(*holdContext)
 	defer x.endUpTo(above, lockerr.Wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
 	if ctx.Err() != nil && m.HoldCount() == 0 {
-		return nil // what Unlock says
+		return nil // what unlock returns
 	}
 	return fn(ctx)
 }
@@ -410,7 +415,10 @@ func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked c
 	return done || ours || out.Err == nil && out.Ambiguous, out.Err
 }
 
-var errNilContext = fmt.Errorf("%w: the context is nil", ErrInvalidOption)
+var (
+	errNilContext  = fmt.Errorf("%w: the context is nil", ErrInvalidOption)
+	errNilFunction = fmt.Errorf("%w: the function is nil", ErrInvalidOption)
+)
 
 // usable says why a call that needs Redis cannot be made.
 func (m *Mutex) usable(ctx context.Context) error {

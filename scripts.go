@@ -19,8 +19,8 @@ type kind struct {
 	protocol protocol.Protocol
 	side     keys.Side
 
-	// lined is the protocol of its line on Redis; nil: it has no line.
-	lined *protocol.Lined
+	// lined is the protocol with its line on Redis; nil: it has no line.
+	lined protocol.Queued
 	// writes or reads is the protocol of a side of a read-write lock.
 	writes *protocol.WriteSide
 	reads  *protocol.ReadSide
@@ -46,6 +46,8 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 	c.multi = &kind{lock: KindMulti, protocol: plain, lined: lined}
 	strict := lined.Strict()
 	c.fair = &kind{lock: KindFair, protocol: strict, lined: strict}
+	permits := protocol.NewPermits(plain, c.ID())
+	c.permits = &kind{lock: KindSemaphore, protocol: permits, lined: permits, side: keys.Permits}
 	c.write = &kind{lock: KindRW, protocol: writes, writes: writes, side: keys.Writing}
 	c.read = &kind{lock: KindRW, protocol: reads, reads: reads, side: keys.Reading}
 }
@@ -56,6 +58,12 @@ func (c *Client) addQuorumKinds(p protocol.Protocol) {
 	c.multi = &kind{lock: KindMulti, protocol: p}
 }
 
+// inOrder reports whether each waiter has an entry in the line.
+func (k *kind) inOrder() bool { return k.lock == KindFair || k.lock == KindSemaphore }
+
+// shared reports whether its holds do not exclude each other: those of readers, and permits.
+func (k *kind) shared() bool { return k.side == keys.Reading || k.side == keys.Permits }
+
 // newTurn returns how a gets to ask.
 func (k *kind) newTurn(a *attempt) turn {
 	switch {
@@ -65,7 +73,7 @@ func (k *kind) newTurn(a *attempt) turn {
 		return newReaderTurn(a)
 	case k.lined == nil:
 		return newPlainTurn(a)
-	case k.lock == KindFair:
+	case k.inOrder():
 		return newFairTurn(a, a.hold.queueEntries[0].ticket)
 	case k.lock == KindMulti:
 		return newMultiTurn(a)
@@ -77,7 +85,7 @@ func (k *kind) newTurn(a *attempt) turn {
 // newQueueEntry returns the place of a waiter for the key of g, without a ticket yet: in the queue of the gate, or
 // in the queue of waiters with an entry in the line each.
 func (k *kind) newQueueEntry(g *gate) queueEntry {
-	if k.lock == KindFair {
+	if k.inOrder() {
 		return queueEntry{gate: g, queue: &g.line().polls, inLine: true}
 	}
 	return queueEntry{gate: g, queue: &g.queue, inLine: k.lined != nil}

@@ -21,8 +21,8 @@ import (
 //
 // A message may be lost. So one waiter of a process polls for all of its entries.
 
-// fairTurn is the turn of a waiter with an entry in the line: each waiter of a FairMutex, and the first local waiter of
-// a Mutex. A FairMutex has no local hand-over: its lock is released to the line.
+// fairTurn is the turn of a waiter with an entry in the line: each waiter of a FairMutex or a Semaphore, and the first
+// local waiter of a Mutex. A FairMutex has no local hand-over: its lock is released to the line. So is a permit.
 type fairTurn struct {
 	a      *attempt
 	waiter *lineWaiter

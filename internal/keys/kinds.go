@@ -3,13 +3,14 @@ package keys
 import "strings"
 
 // Side distinguishes the holds that one owner can have of one key at the same time: an owner that writes may
-// also read.
+// also read. Permits never share a key with holds of another side.
 type Side int
 
 const (
 	Alone   Side = iota // of a lock with one side
 	Writing             // of a read-write lock
 	Reading
+	Permits // of a semaphore
 )
 
 // SideOf returns the side of a read-write lock that a field belongs to. It is meaningless for a lock with one side.
@@ -38,6 +39,14 @@ func GrantsPrefix(key string) string { return ofLine(grantsPrefix, key) + ":" }
 
 // WantedOf returns the channel on which the requests of waiters for key are announced.
 func WantedOf(key string) string { return ofLine(wantedPrefix, key) }
+
+// Semaphore makes t, of one key, the key of a semaphore. Init comes before it. The line of a semaphore has names of its
+// own, so no script grants a lock to a waiter for permits, or the other way round.
+func (t *Set) Semaphore() {
+	key := t.Keys[0]
+	t.Side = Permits
+	t.Line = boxed(key, t.Counters[0], ofLine(permitLinePrefix, key), ofLine(permitEntriesPrefix, key))
+}
 
 // RWKeys are the names of a read-write lock besides its key. They are Redisson's, except the claim.
 type RWKeys struct {

@@ -24,6 +24,10 @@ const (
 	entriesPrefix = "relock_line_entries"
 	grantsPrefix  = "relock_line_grants"
 	wantedPrefix  = "relock_wanted"
+
+	permitLinePrefix    = "relock_line_permits"
+	permitEntriesPrefix = "relock_line_permit_entries"
+
 	rwClaimPrefix = "relock_rw_claim"
 	fencePrefix   = "relock_fence"
 	clientPrefix  = "relock_client"
@@ -72,7 +76,7 @@ func helpersOf(key string) helpers {
 }
 
 // helperPrefixes begin the keys that belong to a lock, or to a client. Each is followed by a ':'.
-var helperPrefixes = []string{counterPrefix, javaQueuePrefix, javaTimeoutPrefix, linePrefix, entriesPrefix, rwClaimPrefix, fencePrefix, clientPrefix}
+var helperPrefixes = []string{counterPrefix, javaQueuePrefix, javaTimeoutPrefix, linePrefix, entriesPrefix, permitLinePrefix, permitEntriesPrefix, rwClaimPrefix, fencePrefix, clientPrefix}
 
 // helperPrefix returns the prefix of key if key may be a helper of a lock with another name, and "" otherwise. A lock of
 // such a name would be confused with the helper.

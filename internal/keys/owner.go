@@ -14,6 +14,11 @@ import (
 //	<uuid>:<owner>:write              a hold of a writer
 //	<uuid>:<owner>:kept:<number>      a min-hold placeholder; also with :write
 //
+// The members of the sorted set at the key of a semaphore:
+//
+//	<uuid>:<number>:<weight>          a permit
+//	<uuid>:<number>.kept:<weight>     the min-hold placeholder of that permit
+//
 // Uuids and owners contain no ':'. So each field can be split again.
 
 // Owner is the owner of a hold: a goroutine, or all goroutines that use a handle made WithOwner.
@@ -45,6 +50,24 @@ func Placeholder(field string, until clock.Instant) string {
 		return AsWriter(owner)
 	}
 	return owner
+}
+
+// Permit returns the owner of one permit: the permit itself, by a number that its client uses once.
+func Permit(number uint64, weight int) Owner {
+	return Owner{Fixed: strconv.FormatUint(number, 10) + ":" + strconv.Itoa(weight)}
+}
+
+// WeightOf returns the weight of a permit, by its member; 0: it is no permit.
+func WeightOf(member string) int {
+	weight, _ := strconv.Atoi(member[strings.LastIndex(member, ":")+1:])
+	return weight
+}
+
+// PermitPlaceholder returns the min-hold placeholder that replaces a permit, with the same weight. No two permits have the
+// same number, so no two placeholders are equal.
+func PermitPlaceholder(member string) string {
+	at := strings.LastIndex(member, ":")
+	return member[:at] + ".kept" + member[at:]
 }
 
 // ReplacedBy returns the field that a placeholder has replaced; false: it is none.

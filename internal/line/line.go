@@ -152,28 +152,29 @@ func (l *Line) released(payload string) {
 	}
 }
 
-// message handles a message to this process: the granted ticket and its token, or ask.
-// Other publishers can do no harm: a payload without a ticket is ignored, and a ticket needs a proof.
+// message handles a message to this process: ask, or granted tickets, each with its token. A lock is granted to one
+// ticket, permits to several.
+// Other publishers can do no harm: what is no ticket is ignored, and a ticket needs a proof.
 func (l *Line) message(payload string) {
-	ticket, token, _ := strings.Cut(payload, " ")
-	n, err := strconv.ParseUint(ticket, 10, 64)
-	switch {
-	case payload == ask:
+	if payload == ask {
 		l.polls.Wake()
-		return
-	case err != nil:
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[n]
-	if e == nil {
-		return // it is settled or removed
-	}
-	e.notified = true
-	e.token, _ = strconv.ParseInt(token, 10, 64) // none at worst
-	if e.now.State == protocol.EntryWaiting {
-		l.believe(e)
+	for pair := range slices.Chunk(strings.Split(payload, " "), 2) {
+		ticket, err := strconv.ParseUint(pair[0], 10, 64)
+		e := l.entries[ticket]
+		if err != nil || e == nil {
+			continue // it is settled or removed
+		}
+		e.notified, e.token = true, 0
+		if len(pair) == 2 {
+			e.token, _ = strconv.ParseInt(pair[1], 10, 64)
+		}
+		if e.now.State == protocol.EntryWaiting {
+			l.believe(e)
+		}
 	}
 }
 

@@ -294,3 +294,12 @@ func TestLine_PollerChecksWhenAPollIsDueSooner(t *testing.T) {
 	require.Len(t, alarm.C(), 1)
 	require.Zero(t, b.queue.Wakes(), "it is no wake-up: there is no news")
 }
+
+func TestLine_OneMessageGrantsSeveralTickets(t *testing.T) {
+	b := newTrial(t)
+	first, waits, last := b.placed(1), b.placed(2), b.placed(3)
+	b.message("1 0 7 0 x 0 3 0")
+	b.stands(first, protocol.EntryGranted, 1)
+	b.stands(waits, protocol.EntryWaiting, 0)
+	b.stands(last, protocol.EntryGranted, 1)
+}

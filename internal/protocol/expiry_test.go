@@ -50,6 +50,9 @@ type expiring struct {
 	*rwBench
 	lined *Lined
 	two   *keys.Set // two plain locks
+
+	permits *Permits
+	sem     *keys.Set // the first of two, as a semaphore
 }
 
 func newExpiring(t *testing.T, backend *redistest.Backend, prefix string) *expiring {
@@ -61,6 +64,8 @@ func newExpiring(t *testing.T, backend *redistest.Backend, prefix string) *expir
 	b.two.Mints()
 	b.on.Mints()
 	b.lined = NewLined(b.Plain, "p")
+	b.permits, b.sem = NewPermits(b.Plain, "p"), keysOf(t, prefix+"-a")
+	b.sem.Semaphore()
 	return b
 }
 
@@ -292,6 +297,28 @@ var expiryCases = []expiryCase{
 	{"release past one who does not listen", first(inLine(unfencedFor(long), you, them), unsubscribedSince(you)), releasing(lineSide, single, me, 0)},
 	{"give a place up", first(inLine(unfencedFor(long), you, them), free), releasing(lineSide, single, you, 0)},
 
+	{"take a permit", nothing, func(b *expiring, lease time.Duration) { b.asksFor(permit(1, 1), 2, lease) }},
+	{"take one more", permitsInUse(1), func(b *expiring, lease time.Duration) { b.asksFor(permit(9, 1), 2, lease) }},
+	{"take a permit again", permitsInUse(2), func(b *expiring, lease time.Duration) { b.asksFor(permit(1, 1), 2, lease) }},
+	{"be the first to wait for a permit", permitsInUse(2), waitingForPermits(9)},
+	{"wait for a permit behind others", first(permitsInUse(2), permitsAwaited(3, 4)), waitingForPermits(9)},
+	{"poll for permits", first(permitsInUse(2), permitsAwaited(3, 4)), pollingForPermits(3, 4)},
+	{"poll for permits that are free", first(permitsInUse(2), permitsAwaited(3, 4), (*expiring).dropPermits), pollingForPermits(3, 4)},
+	{"poll for a permit that has been granted", permitsInUse(2), pollingForPermits(1, 9)},
+	{"poll for permits past one that is set aside", first(permitsInUse(2), permitsAwaited(3, 4), func(b *expiring) {
+		b.unsubscribedPermit(3)
+		b.asksFor(permit(8, 1), 2, long) // sets it aside
+	}, (*expiring).dropPermits), pollingForPermits(4)},
+	{"release a permit", permitsInUse(2), releasing(permitSide, semaphore, permit(1, 1), 0)},
+	{"release a permit to the line", first(permitsInUse(2), permitsAwaited(3, 4)), releasing(permitSide, semaphore, permit(1, 1), 0)},
+	{"release a permit past one who does not listen", first(permitsInUse(2), permitsAwaited(3, 4), func(b *expiring) { b.unsubscribedPermit(3) }),
+		releasing(permitSide, semaphore, permit(1, 1), 0)},
+	{"keep a permit", first(permitsInUse(2), permitsAwaited(3, 4)), keepingAs(permitSide, semaphore, permit(1, 1))},
+	{"renew permits", permitsInUse(2), func(b *expiring, lease time.Duration) {
+		key := b.sem.Keys[0]
+		b.permits.renewMany(b.t.Context(), once, []any{key, key, key}, []any{permit(1, 1), permit(9, 1), permit(2, 1)}, lease)
+	}},
+
 	{"read", nothing, func(b *expiring, lease time.Duration) {
 		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me), false)
 	}},
@@ -356,6 +383,69 @@ var expiryCases = []expiryCase{
 	}},
 }
 
+// termsForPermits are those of a waiter for one of two permits.
+func termsForPermits(lease time.Duration) *Terms {
+	return termsOf(func(s *Terms) { s.TTL, s.Limit = lease, 2 })
+}
+
+// asksFor has field ask for a permit.
+func (b *expiring) asksFor(field string, limit int, lease time.Duration) {
+	s := termsOf(func(s *Terms) { s.TTL, s.Limit = lease, limit })
+	b.permits.Acquire(b.t.Context(), once, b.sem, field, s)
+}
+
+// permitsInUse has the permits 1 to n be in use, for short.
+func permitsInUse(n int) func(b *expiring) {
+	return func(b *expiring) {
+		for i := range n {
+			b.asksFor(permit(i+1, 1), 2, short)
+		}
+		require.EqualValues(b.t, n, b.rdb.ZCard(b.t.Context(), b.sem.Keys[0]).Val())
+	}
+}
+
+// permitsAwaited has some wait for one of two permits.
+func permitsAwaited(waiters ...int) func(b *expiring) {
+	return func(b *expiring) {
+		for _, n := range waiters {
+			g, out := b.permits.Enqueue(b.t.Context(), once, b.sem, permit(n, 1), termsForPermits(short), uint64(n))
+			mustDo(b.t, out)
+			require.True(b.t, g.Waits)
+		}
+	}
+}
+
+// dropPermits has no permit be in use.
+func (b *expiring) dropPermits() { require.NoError(b.t, b.rdb.Del(b.t.Context(), b.sem.Keys[0]).Err()) }
+
+// unsubscribedPermit has the process of a waiter be one that listened when it polled last, and does not now.
+func (b *expiring) unsubscribedPermit(n int) {
+	entries := b.sem.Line[3].(string)
+	entry := b.rdb.HGet(b.t.Context(), entries, permit(n, 1)).Val()
+	require.Contains(b.t, entry, " 2 relock")
+	require.NoError(b.t, b.rdb.HSet(b.t.Context(), entries, permit(n, 1), strings.Replace(entry, " 2 relock", " 0 relock", 1)).Err())
+}
+
+func waitingForPermits(n int) func(*expiring, time.Duration) {
+	return func(b *expiring, lease time.Duration) {
+		_, _ = b.permits.Enqueue(b.t.Context(), once, b.sem, permit(n, 1), termsForPermits(lease), uint64(n))
+	}
+}
+
+func pollingForPermits(waiters ...int) func(*expiring, time.Duration) {
+	return func(b *expiring, lease time.Duration) {
+		var all []Waiter
+		for _, n := range waiters {
+			all = append(all, Waiter{Field: permit(n, 1), Terms: termsForPermits(lease)})
+		}
+		_, _, _ = b.permits.Poll(b.t.Context(), once, b.sem, all)
+	}
+}
+
+func permitSide(b *expiring) Protocol { return b.permits }
+
+func semaphore(b *expiring) *keys.Set { return b.sem }
+
 // evaluated is a script and its words, as a client sent them.
 type evaluated struct {
 	digest string
@@ -387,7 +477,7 @@ func sent(b *expiring, mini *redistest.Backend, ask func()) (all []evaluated) {
 }
 
 // readOnly are the scripts that write nothing.
-var readOnly = []*redisexec.Script{StateScript, RWStateScript, ServerScript}
+var readOnly = []*redisexec.Script{StateScript, RWStateScript, PermitStateScript, ServerScript}
 
 func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
 	redistest.Slow(t)

@@ -87,8 +87,7 @@ func (l *Lined) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	return understood(r.grant(t, false), out, &r)
 }
 
-// Enqueue is Acquire for an owner that waits if necessary, and is notified of the grant by ticket. The message of the
-// grant may arrive before Enqueue returns.
+// Enqueue implements [Queued].
 func (l *Lined) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome) {
 	return l.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, keys.GrantsPrefix(t.Keys[0])+l.process)
 }
@@ -121,8 +120,7 @@ type Waiter struct {
 	Last  int64 // token that it received while it waits; 0: none
 }
 
-// Poll keeps the entries of waiters alive, and returns their states, in the order of waiters, and the holder. If the lock
-// is free, the script grants it to the first in line, which may be one of these. After an error there are no states.
+// Poll implements [Queued].
 func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]EntryStatus, Grant, redisexec.Outcome) {
 	args := make([]any, 0, 2+3*len(waiters))
 	args = append(args, l.publishCommand(), l.countCommand())
@@ -134,17 +132,22 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keep)
 	}
 	r, out := l.run(ctx, e, LinePollScript, t.Line, args...)
+	return r.polled(t, len(waiters), out)
+}
+
+// polled returns the states of n waiters for the lock t in the reply to a poll, and the outcome of the call.
+func (r *reply) polled(t *keys.Set, n int, out redisexec.Outcome) ([]EntryStatus, Grant, redisexec.Outcome) {
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
-		_, out = understood(Grant{}, out, &r)
+		_, out = understood(Grant{}, out, r)
 		return nil, Grant{}, out
 	}
 	g := Grant{TTL: r.ttl(1), Holder: r.text(2)}
-	all := make([]EntryStatus, len(waiters))
+	all := make([]EntryStatus, n)
 	for i := range all {
 		all[i] = r.entryStatus(3+2*i, t)
 	}
-	g, out = understood(g, out, &r)
+	g, out = understood(g, out, r)
 	if out.Err != nil { // no part is returned: half a reply must not decide about any entry
 		all = nil
 	}

@@ -88,7 +88,7 @@ func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	p := NewPlain(exec, sharded)
 	p.lined = true
-	p.renewals = newRenewals(p)
+	p.renewals = newRenewals(exec, p.renewAlone, p.renewMany)
 	return p
 }
 

@@ -42,7 +42,21 @@ var (
 	_ Protocol = (*Lined)(nil)
 	_ Protocol = (*ReadSide)(nil)
 	_ Protocol = (*WriteSide)(nil)
+
+	_ Queued = (*Lined)(nil)
+	_ Queued = (*Permits)(nil)
 )
+
+// Queued is the protocol of a kind of lock whose waiters have entries in a line on Redis.
+type Queued interface {
+	Protocol
+	// Enqueue is Acquire for an owner that waits if necessary, and is notified of the grant by ticket. The message of the
+	// grant may arrive before Enqueue returns.
+	Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome)
+	// Poll keeps the entries of waiters alive, and returns their states, in the order of waiters, and the holder. If there
+	// is something to grant, the first in line get it, which may be some of these. After an error there are no states.
+	Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]EntryStatus, Grant, redisexec.Outcome)
+}
 
 // Grant is the answer to a request for a lock.
 type Grant struct {
@@ -80,4 +94,8 @@ type KeyState struct {
 	Token  int64         // the last one created
 	Fields []string      // of the hash: its owners; one, for a plain lock
 	Counts []int         // their hold counts
+
+	// Of a semaphore, whose Fields are the permits in use:
+	Leases  []time.Duration // the rests of their leases
+	Waiting int             // entries in the line
 }

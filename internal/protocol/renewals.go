@@ -51,10 +51,12 @@ const (
 	batchPause  = time.Minute
 )
 
-// renewals sends the renewals of plain's holds. A command is sent by a caller that finds no command in flight, by the
+// renewals sends the renewals of the holds of one protocol. A command is sent by a caller that finds no command in flight, by the
 // caller that fills a batch, by a timer, or at the end of another command.
 type renewals struct {
-	plain   *Plain
+	exec    *redisexec.Executor
+	alone   renewsOne
+	many    renewsMany
 	oneSlot bool          // any keys can be in one command
 	company time.Duration // companyTime
 
@@ -62,6 +64,12 @@ type renewals struct {
 	lanes    map[alike]*lane // those with a command in flight
 	apartEnd clock.Instant   // until then no batch is sent
 }
+
+// renewsOne and renewsMany are the commands: see Plain.renewAlone and Plain.renewMany.
+type (
+	renewsOne  func(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome)
+	renewsMany func(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome)
+)
 
 // alike are the properties that the renewals in one command share, because the script takes one lease, and one number of
 // keys.
@@ -108,11 +116,11 @@ type member struct {
 // notified that it was not answered; after that each is sent alone, which makes many commands of one.
 const batchPatience = 4
 
-func newRenewals(p *Plain) *renewals {
-	return &renewals{plain: p, oneSlot: p.Exec.OneNode(), company: companyTime, lanes: make(map[alike]*lane)}
+func newRenewals(exec *redisexec.Executor, alone renewsOne, many renewsMany) *renewals {
+	return &renewals{exec: exec, alone: alone, many: many, oneSlot: exec.OneNode(), company: companyTime, lanes: make(map[alike]*lane)}
 }
 
-// renew is Plain.Renew. It waits no longer than that.
+// renew is a Renew that may share a command. It waits no longer than that.
 func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	m := &member{target: t, field: field, options: e}
 	r.mu.Lock()
@@ -123,7 +131,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		l.underWay++
 		r.mu.Unlock()
 		defer r.answered(l)
-		return r.plain.renewAlone(ctx, e, t, field, lease)
+		return r.alone(ctx, e, t, field, lease)
 	}
 	r.join(l, m)
 	r.mu.Unlock()
@@ -141,7 +149,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	case !refused && e.Unanswered != nil:
 		e.Unanswered(b.out.Err)
 	}
-	ours, out := r.plain.renewAlone(ctx, e, t, field, lease)
+	ours, out := r.alone(ctx, e, t, field, lease)
 	// The answer to this command does not cover a batch that failed half-way, or was not answered.
 	out.Ambiguous = out.Ambiguous || b.out.Ambiguous
 	return ours, out
@@ -164,7 +172,7 @@ func (r *renewals) lane(t *keys.Set, lease time.Duration) *lane {
 }
 
 // apart reports whether no batch is to be sent now. mu is held.
-func (r *renewals) apart() bool { return r.plain.Exec.Now().Until(r.apartEnd) > 0 }
+func (r *renewals) apart() bool { return r.exec.Now().Until(r.apartEnd) > 0 }
 
 // join adds m to the batch that l gathers, and sends it when it is full. mu is held.
 func (r *renewals) join(l *lane, m *member) {
@@ -254,9 +262,9 @@ func (r *renewals) send(b *batch) {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.lane.underWay++
-	r.plain.Exec.Go(func() {
+	r.exec.Go(func() {
 		defer stop()
-		b.lost, b.out = r.plain.renewMany(ctx, e, keys, fields, b.lane.lease)
+		b.lost, b.out = r.many(ctx, e, keys, fields, b.lane.lease)
 		r.settle(ctx, b)
 		r.answered(b.lane)
 	})
@@ -267,7 +275,7 @@ func (r *renewals) send(b *batch) {
 func (r *renewals) settle(ctx context.Context, b *batch) {
 	if b.out.Err != nil && ctx.Err() == nil {
 		r.mu.Lock()
-		r.apartEnd = r.plain.Exec.Now().After(batchPause)
+		r.apartEnd = r.exec.Now().After(batchPause)
 		r.mu.Unlock()
 	}
 	close(b.done)

@@ -310,8 +310,10 @@ var errReadsToo = errors.New("the owner also holds the read side")
 // no such status. Some statuses belong to the scripts of one kind of lock only: from another kind they are unexpected.
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
+	case status == -1 && t.Side == keys.Permits:
+		return fmt.Errorf("%w: key %q is not a semaphore: it is a lock, has another type, or is a sorted set of another program; use another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -1:
-		return fmt.Errorf("%w: key %q is not a lock: it has another type, or is a hash of another program; use another name", lockerr.ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is not a lock: it has another type, as a semaphore has, or is a hash of another program; use another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -2:
 		return fmt.Errorf("%w: key %q is a read-write lock: use RWMutex, or another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -3:
@@ -321,9 +323,8 @@ func whyRefused(status int64, t *keys.Set, i int) error {
 	case status == -6 && t.RW != nil:
 		return errReadsToo
 	case status == -4 && t.Line != nil:
-		line := keys.LineOf(t.Keys[i])
 		return fmt.Errorf("%w: keys %q and %q are for the line of waiters, but one contains something else: use another name",
-			lockerr.ErrInvalidName, line.Queue, line.Entries)
+			lockerr.ErrInvalidName, t.Line[2], t.Line[3])
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 var allScripts = []*redisexec.Script{
 	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript, PlaceholderScript,
 	LineAcquireScript, LinePollScript, LineReleaseScript, RaiseScript, ServerScript,
+	PermitAcquireScript, PermitPollScript, PermitReleaseScript, PermitRenewScript, PermitStateScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
 	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWPlaceholderScript,
 }

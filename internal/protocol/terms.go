@@ -12,6 +12,7 @@ type Terms struct {
 	Fencing     bool
 	CounterLife time.Duration // 0: for ever
 	SafetyPoll  time.Duration
+	Limit       int // of a semaphore: a permit is granted if the weights in use stay within it
 }
 
 // An entry in the line has a lease, which polls extend. It bounds the time for which a waiter that died unnoticed delays

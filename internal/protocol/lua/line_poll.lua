@@ -23,28 +23,8 @@ if not queue then -- raises the error as the server words it
   redis.call('hlen', KEYS[4])
 end
 
-redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
-local now, longest, waiting = clock(), 0, {}
-for i = 3, #ARGV, 3 do
-  local field, lease = ARGV[i], tonumber(ARGV[i + 1])
-  local place, till, entry_lease, keep, ticket, _, channel = read(field)
-  if till and (place or redis.call('zscore', queue, field)) then
-    if place then
-      redis.call('zadd', queue, place, field)
-      redis.call('hdel', entries, channel)
-    end
-    -- mutant: line-poll-renews-nothing, line-poll-claims-subscribed
-    write(field, now + lease, entry_lease, keep, ticket, unsubscribed(count, channel) and '2' or '0', channel)
-    waiting[field], longest = true, math.max(longest, lease)
-  else
-    leave(field) -- one of the two keys may have been lost
-  end
-end
-if longest > 0 then
-  lengthen(entries, longest)
-  lengthen(queue, longest)
-end
-
+local now = clock()
+local waiting = keep_alive(now, count)
 local _, busy = examine(lock, 1, '')
 local served, minted
 local wait = not busy and reserved(waiting[redis.call('zrange', queue, '0', '0')[1]]) or 0

@@ -130,6 +130,33 @@ local function leave(field)
   unqueue(field)
 end
 
+-- Keeps the entries of a process alive: from ARGV[3] on, for each waiter its field, the lease of its entry, and one more.
+-- Returns a table that contains the fields that wait.
+local function keep_alive(now, count)
+  redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
+  local longest, waiting = 0, {}
+  for i = 3, #ARGV, 3 do
+    local field, lease = ARGV[i], tonumber(ARGV[i + 1])
+    local place, till, entry_lease, keep, ticket, _, channel = read(field)
+    if till and (place or redis.call('zscore', queue, field)) then
+      if place then
+        redis.call('zadd', queue, place, field)
+        redis.call('hdel', entries, channel)
+      end
+      -- mutant: line-poll-renews-nothing, line-poll-claims-subscribed
+      write(field, now + lease, entry_lease, keep, ticket, unsubscribed(count, channel) and '2' or '0', channel)
+      waiting[field], longest = true, math.max(longest, lease)
+    else
+      leave(field) -- one of the two keys may have been lost
+    end
+  end
+  if longest > 0 then
+    lengthen(entries, longest)
+    lengthen(queue, longest)
+  end
+  return waiting
+end
+
 -- Removes entries that are set aside and have ended. Their processes may be dead, and then no poll removes them.
 local function sweep(now)
   local all = redis.call('hgetall', entries)

@@ -1,0 +1,133 @@
+-- Shared by the scripts for permits: permits.go puts it after line_prelude.lua in each.
+--
+-- KEYS  as in the line's prelude, without the queue of Java's fair lock. The semaphore is in place of the lock: a sorted
+-- set of the permits in use, each by the end of its lease, in milliseconds of this server's clock. A member is
+-- uuid:number:weight. The line has keys of its own, so no script for locks grants anything to a waiter for permits. In an
+-- entry the limit of its request is in place of keep, and the weight is in its field.
+--
+-- Invariants:
+--   A permit counts until the end of its lease, and is nobody's after it. No script brings it back.
+--   No limit is stored. A request is granted if the weights of all permits, and its own, are at most the limit in it.
+--   The first live entry in line that does not fit keeps all others waiting.
+--   Nothing is written if the key is not a semaphore.
+local set = lock
+-- A set with more members is no semaphore: no client asks for a higher limit.
+local most = 10000
+
+-- Returns the weight of a permit or a waiter; nil: the name is neither.
+local function weight(name)
+  local digits = string.match(name, '^[^:]+:[^:]+:([1-9]%d*)$')
+  return digits and tonumber(digits)
+end
+
+-- Returns whether member is a permit at key whose lease is not over. If it is not, it is removed: only a master's "no"
+-- counts, and a former master rejects the write.
+local function has(key, member, now)
+  local till = redis.pcall('zscore', key, member)
+  if type(till) == 'table' then
+    if string.find(till.err, 'WRONGTYPE', 1, true) then return false end
+    redis.call('zscore', key, member) -- raises the error as the server words it
+  end
+  if till and tonumber(till) > now then return true end
+  redis.call('zrem', key, member)
+  return false
+end
+
+-- Extends the lease of a permit, and never shortens it.
+local function prolong(key, member, now, lease)
+  redis.call('zadd', key, 'XX', 'GT', string.format('%.0f', now + lease), member)
+  lengthen(key, lease)
+end
+
+-- Adds a permit. If PEXPIRE is refused, the permit is removed again, and the error is returned.
+local function give(member, now, lease)
+  redis.call('zadd', set, string.format('%.0f', now + lease), member)
+  local refused = redis.pcall('pexpire', set, math.max(tonumber(lease), redis.call('pttl', set)))
+  if type(refused) ~= 'table' then return nil end
+  redis.call('zrem', set, member)
+  return refused
+end
+
+-- Returns the members of the key, with the ends of their leases; or nil, and the reply for a key that is no semaphore.
+local function permits()
+  local n = redis.pcall('zcard', set)
+  if type(n) == 'table' then
+    if string.find(n.err, 'WRONGTYPE', 1, true) then return nil, {-1, 1} end
+    return nil, n
+  end
+  if n > most then return nil, {-1, 1} end
+  local all = redis.call('zrange', set, '0', '-1', 'withscores')
+  for i = 1, #all, 2 do
+    if not weight(all[i]) then return nil, {-1, 1} end
+  end
+  return all
+end
+
+-- Removes the permits whose lease is over, and returns the sum of the weights of the others; or nil, and the reply for a
+-- key that is no semaphore.
+local function in_use(now)
+  local all, other = permits()
+  if not all then return nil, other end
+  local used = 0
+  for i = 1, #all, 2 do
+    if tonumber(all[i + 1]) > now then
+      used = used + weight(all[i])
+    else
+      redis.call('zrem', set, all[i])
+    end
+  end
+  return used
+end
+
+-- Returns the reply that there is no room: the permit that ends first, and in how many milliseconds.
+local function full(now)
+  local next = redis.call('zrange', set, '0', '0', 'withscores')
+  if not next[1] then return {0, -1, 1, ''} end -- the head of the line could not be given its permits
+  return {0, math.max(0, tonumber(next[2]) - now), 1, next[1]}
+end
+
+-- Puts the first skipped entry of the process of channel back in its place, because that process lives. Returns whether
+-- there was one. Mark 2: it is not skipped again before its next request.
+local function restore(channel, now)
+  local field = redis.call('hget', entries, channel)
+  if not field then return false end
+  redis.call('hdel', entries, channel)
+  local place, till, lease, limit, ticket = read(field)
+  if not (place and till) or tonumber(till) <= now then return false end
+  redis.call('zadd', queue, place, field)
+  write(field, tonumber(till), lease, limit, ticket, '2', channel)
+  lengthen(queue, lease)
+  lengthen(entries, lease)
+  return true
+end
+
+-- Grants permits to the first entries in line, as many as fit, and sends each process one message with the
+-- tickets of all its entries that were served. used is the weight in use. Returns the new one, a table that contains the
+-- fields that were served, and the least number of receivers of a message; nil if none was sent.
+local function serve_all(publish, count, used, now)
+  local served, channels, payloads = {}, {}, {}
+  local head = first(count)
+  while head do
+    local wanted = weight(head.field)
+    if not wanted then
+      leave(head.field) -- another program wrote it
+    elseif not restore(head.channel, now) then
+      if used + wanted > tonumber(head.keep) then break end
+      leave(head.field)
+      if give(head.field, now, head.lease) then break end
+      used = used + wanted
+      served[head.field] = true
+      if not payloads[head.channel] then
+        channels[#channels + 1], payloads[head.channel] = head.channel, {}
+      end
+      table.insert(payloads[head.channel], head.ticket .. ' 0')
+    end
+    head = first(count)
+  end
+  local least
+  for _, channel in ipairs(channels) do
+    local receivers = wake(publish, channel, table.concat(payloads[channel], ' '))
+    if not least or receivers < least then least = receivers end
+  end
+  return used, served, least
+end

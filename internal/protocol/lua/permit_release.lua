@@ -1,0 +1,34 @@
+-- Gives a permit back, and removes any entry of the owner in the line. The first entries get permits, as many as
+-- fit.
+--
+-- KEYS  as in the prelude, or the semaphore alone: then no one is served
+-- ARGV  field, publish command, the subcommand of PUBSUB that counts the subscribers of a channel ('' =
+--       they cannot be counted here); and to keep the share reserved: the member that replaces the permit, and for
+--       how long (ms)
+--
+-- Replies
+--   receivers        done; no entry was served
+--   'receivers'      done, and some were: the least number of processes that a message reached, -1 if one was refused
+--   {0, receivers}   not ours: field had no permit, or its lease was over; its entry in the line is gone
+--
+-- Sent again, it finds the replacement in place, or serves the line.
+local field, publish, count, to, rest = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local now = clock()
+local ours = has(set, field, now)
+if ours and to then
+  redis.call('zrem', set, '') -- needs no memory, and so opens the way for ZADD
+  local refused = give(to, now, rest)
+  if refused then return refused end
+end
+if ours then redis.call('zrem', set, field) end
+if to and not ours then ours = has(set, to, now) end
+
+local served, receivers = {}, nil
+if queue and not spoiled() and queue then
+  leave(field)
+  local used = in_use(now)
+  if used then used, served, receivers = serve_all(publish, count, used, now) end
+end
+if not ours then return {0, receivers or 0} end
+if receivers then return tostring(receivers) end
+return 0
