@@ -20,6 +20,7 @@ var AllScripts = []*redisexec.Script{
 	protocol.LineAcquireScript, protocol.LinePollScript, protocol.LineReleaseScript, protocol.RaiseScript, protocol.ServerScript,
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
 	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWPlaceholderScript,
+	protocol.PermitAcquireScript, protocol.PermitPollScript, protocol.PermitReleaseScript, protocol.PermitRenewScript, protocol.PermitStateScript,
 	presence.RegisterScript,
 }
 
