@@ -31,9 +31,10 @@
 //   - [Client.MultiMutex]: several names in one step, all or none.
 //   - [Client.FairMutex]: first come, first served, over all processes.
 //   - [Client.RWMutex]: many readers, or one writer.
+//   - [Client.Semaphore]: permits, up to a limit. It has methods of its own.
 //
-// The first three exclude each other on one name. An RWMutex needs a name of its own: while it holds a
-// name, Lock of the other kinds returns [ErrInvalidName], and the other way round.
+// The first three exclude each other on one name. An RWMutex and a Semaphore need names of their own:
+// while they hold a name, Lock of the other kinds returns [ErrInvalidName], and the other way round.
 //
 // [New] returns a Client for one Redis: a server, Sentinel, or a Cluster. [NewQuorum] returns a Client
 // for several independent masters; a majority of them holds each lock. A quorum supports only Mutex and
@@ -70,7 +71,7 @@
 // take turns of up to [WithLocalHandoffs] holds. [Mutex.TryLock] does not wait, and does not overtake
 // the line.
 //
-// Each waiter for a FairMutex has an entry of its own in the line. An RWMutex and a quorum have no
+// Each waiter for a FairMutex or a Semaphore has an entry of its own in the line. An RWMutex and a quorum have no
 // line. There the first waiter of each process asks again when a message reports that the lock is free,
 // or when the limit of [WithSafetyPoll] has passed.
 //

@@ -13,8 +13,8 @@ import (
 // caller's own context has ended.
 var (
 	// ErrNotHeld is returned by Unlock and RUnlock if the owner does not hold the lock, or acquired it
-	// through a handle for other names. It is also the cause of a context that was derived for an owner
-	// without a hold.
+	// through a handle for other names, and by Release if the permit was released before. It is also the
+	// cause of a context that was derived for an owner without a hold.
 	ErrNotHeld = lockerr.ErrNotHeld
 
 	// ErrLost reports that a lock was lost before it was unlocked: its lease ended because Redis did
@@ -26,8 +26,8 @@ var (
 	// ErrReleased is the cause of a hold's context after the last Unlock.
 	ErrReleased = lockerr.ErrReleased
 
-	// ErrTimeout is returned by Lock and RLock, and by Do and RDo, if the lock was not available within
-	// the time of WithWaitTimeout.
+	// ErrTimeout is returned by Lock, RLock and Acquire, and by Do and RDo, if the lock was not available
+	// within the time of WithWaitTimeout.
 	ErrTimeout = lockerr.ErrTimeout
 
 	// ErrClosed is returned by every call that needs Redis after the client was closed. It is also the

@@ -433,6 +433,43 @@ func ExampleClient_FairMutex() {
 	// false <nil>
 }
 
+func ExampleClient_Semaphore() {
+	locks, there, stop := twoProcesses()
+	defer stop()
+
+	calls := locks.Semaphore("llm", 2) // at most two at a time, over all processes
+	err := calls.Do(ctx, func(ctx context.Context) error {
+		permit, err := there.Semaphore("llm", 2).Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer permit.Release()
+		_, ok, err := calls.TryAcquire(ctx)
+		fmt.Println("a third one:", ok, err)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// a third one: false <nil>
+	// <nil>
+}
+
+func ExampleSemaphore_AcquireN() {
+	locks, stop := oneProcess()
+	defer stop()
+
+	calls := locks.Semaphore("llm", 20)
+	permit, err := calls.AcquireN(ctx, 3) // all or nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer permit.Release()
+	state, err := calls.State(ctx)
+	fmt.Println(state.InUse, state.Waiting, err)
+	// Output: 3 0 <nil>
+}
+
 func ExampleClient_RWMutex() {
 	locks, there, stop := twoProcesses()
 	defer stop()

@@ -16,7 +16,7 @@ import (
 type ClientOption interface{ applyToClient(*clientSettings) }
 
 // MutexOption is an option of one handle, of any kind of lock: [Client.Mutex], [Client.FairMutex],
-// [Client.MultiMutex] and [Client.RWMutex].
+// [Client.MultiMutex], [Client.RWMutex] and [Client.Semaphore].
 type MutexOption interface{ applyToMutex(*settings) }
 
 // Option is an option of a client, or of a handle. For a handle it replaces the option of the client.

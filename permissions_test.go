@@ -135,6 +135,53 @@ func useTogether(t *testing.T, k lockKind, here, there *relock.Client, name stri
 	require.True(t, forced)
 }
 
+// A semaphore needs no more than a FairMutex.
+func TestPermissions_DocumentedOnesSufficeForASemaphore(t *testing.T) {
+	t.Parallel()
+	redistest.Timed(t)
+	server := redistest.NewServer(t)
+	limited, admin := server.User(t, rulesOf("fair", documentedRules(t))...), server.Client(t)
+	for _, name := range []string{"plain", "{tag}ged"} {
+		renewed := make(chan struct{}, 1)
+		c := relock.LocksOn(t, limited, relock.WithPrefix("orders:"), relock.WithTTL(20*time.Second))
+		s := c.Semaphore(name, 2, relock.WithRenewInterval(lease.MinRenewInterval), relock.WithHooks(relock.Hooks{Renewed: signal(renewed)}))
+		first, err := s.AcquireN(t.Context(), 2)
+		require.NoError(t, err)
+		require.NoError(t, awaitSignal(t.Context(), renewed))
+		_, ok, err := s.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.False(t, ok)
+		done := locktest.NewActor(t).Begin(func() error { return s.Do(t.Context(), func(context.Context) error { return nil }) })
+		redistest.Eventually(t, "it waits", func() bool {
+			state, err := s.State(t.Context())
+			return err == nil && state.Waiting == 1
+		})
+		require.NoError(t, first.Release())
+		require.NoError(t, locktest.OutcomeOf(t, done))
+		brief, err := c.Semaphore(name, 2, relock.WithMinHold(time.Hour)).Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, brief.Release())
+		state, err := s.State(t.Context())
+		require.NoError(t, err)
+		require.Len(t, state.Permits, 1)
+		forced, err := s.ForceRelease(t.Context(), state.Permits[0].ID)
+		require.NoError(t, err)
+		require.True(t, forced)
+	}
+	require.Empty(t, denials(t, admin))
+}
+
+// Without permission for the line a permit is released, but none is acquired.
+func TestPermissions_WithoutTheLineASemaphoreIsRefused(t *testing.T) {
+	redistest.Timed(t)
+	server := redistest.NewServer(t)
+	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return strings.HasPrefix(rule, "~relock_line") })
+	s := relock.LocksOn(t, server.User(t, rules...), relock.WithPrefix("orders:")).Semaphore("s", 1)
+	_, err := s.Acquire(t.Context())
+	require.ErrorContains(t, err, "NOPERM")
+	require.Zero(t, server.Client(t).Exists(t.Context(), "orders:s").Val())
+}
+
 func TestPermissions_WithoutPexpireNoRWMutexStaysForever(t *testing.T) {
 	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+pexpire" })
 	server := redistest.NewServer(t)

@@ -60,6 +60,36 @@ func TestRecipes_CronJobReportsALoss(t *testing.T) {
 	require.ErrorIs(t, err, relock.ErrLost)
 }
 
+func summarize(ctx context.Context, locks *relock.Client, call func(context.Context) error) error {
+	return locks.Semaphore("llm", 20).Do(ctx, call) // its ctx is cancelled with ErrLost if the permit is lost
+}
+
+func translate(ctx context.Context, locks *relock.Client, call func(context.Context) error) (err error) {
+	permit, err := locks.Semaphore("llm", 20).AcquireN(ctx, 3) // a large call: all three, or it waits
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, permit.Release()) }()
+	return call(permit.Context(ctx))
+}
+
+func TestRecipes_CallsAreLimitedOverTwoProcesses(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	calls := here.Semaphore("llm", 20)
+	err := summarize(t.Context(), here, func(ctx context.Context) error {
+		return translate(ctx, there, func(ctx context.Context) error {
+			state, err := calls.State(ctx)
+			require.Equal(t, 4, state.InUse)
+			return err
+		})
+	})
+	require.NoError(t, err)
+	all, err := calls.AcquireN(t.Context(), 20)
+	require.NoError(t, err, "all were released")
+	require.NoError(t, all.Release())
+}
+
 func runScheduler(ctx context.Context, locks *relock.Client, schedule func(context.Context) error) error {
 	return election.Run(ctx, locks.Mutex("scheduler"), func(ctx context.Context, token int64) error {
 		return schedule(ctx) // until ctx ends: then another process may lead
