@@ -32,8 +32,7 @@ var (
 	PermitStateScript   = withPrelude(permitStateSource, linePrelude, permitPrelude)
 )
 
-// MostPermits is the highest limit of a semaphore: each request reads all permits in use, and Redis does nothing else
-// meanwhile.
+// MostPermits is the highest limit of a semaphore. A larger sorted set is no semaphore for the scripts.
 const MostPermits = 10_000
 
 // Permits is the protocol of a semaphore on one Redis: a sorted set of the permits in use, and a line of waiters. A permit

@@ -104,13 +104,22 @@ func (b *permitBench) renew(fields ...string) []int {
 	return lost
 }
 
-// holders are the members of the set, in the order of their names.
+// holders are the permits in use, in the order of their names. It requires that each has as many members as its weight.
 func (b *permitBench) holders() []string {
 	b.t.Helper()
 	members, err := b.rdb.ZRange(b.t.Context(), b.on.Keys[0], 0, -1).Result()
 	require.NoError(b.t, err)
 	slices.Sort(members)
-	return members
+	var holders []string
+	for i := 0; i < len(members); i++ {
+		holders = append(holders, members[i])
+		for n := 2; n <= keys.WeightOf(holders[len(holders)-1]); n++ {
+			i++
+			require.Less(b.t, i, len(members))
+			require.Equal(b.t, fmt.Sprint(holders[len(holders)-1], ":", n), members[i])
+		}
+	}
+	return holders
 }
 
 // queue are those who wait, in order.
@@ -130,8 +139,14 @@ func (b *permitBench) requireNothing() {
 // endsIn sets the end of a permit's lease, by the server's clock.
 func (b *permitBench) endsIn(field string, d time.Duration) {
 	b.t.Helper()
-	now := b.rdb.Time(b.t.Context()).Val()
-	require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), b.on.Keys[0], redis.Z{Score: float64(now.Add(d).UnixMilli()), Member: field}).Err())
+	till := float64(b.rdb.Time(b.t.Context()).Val().Add(d).UnixMilli())
+	for n := 1; n <= keys.WeightOf(field); n++ {
+		member := field
+		if n > 1 {
+			member = fmt.Sprint(field, ":", n)
+		}
+		require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), b.on.Keys[0], redis.Z{Score: till, Member: member}).Err())
+	}
 }
 
 // end is the end of a permit's lease.

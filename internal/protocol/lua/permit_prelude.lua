@@ -2,8 +2,10 @@
 --
 -- KEYS  as in the line's prelude, without the queue of Java's fair lock. The semaphore is in place of the lock: a sorted
 -- set of the permits in use, each by the end of its lease, in milliseconds of this server's clock. A member is
--- uuid:number:weight. The line has keys of its own, so no script for locks grants anything to a waiter for permits. In an
--- entry the limit of its request is in place of keep, and the weight is in its field.
+-- uuid:number:weight. A permit whose weight is above 1 has more members, uuid:number:weight:2 and so on, so that the
+-- number of members is the weight in use, and no script has to read them all. The line has keys of its own, so no script
+-- for locks grants anything to a waiter for permits. In an entry the limit of its request is in place of keep, and the
+-- weight is in its field.
 --
 -- Invariants:
 --   A permit counts until the end of its lease, and is nobody's after it. No script brings it back.
@@ -20,70 +22,85 @@ local function weight(name)
   return digits and tonumber(digits)
 end
 
--- Returns whether member is a permit at key whose lease is not over. If it is not, it is removed: only a master's "no"
--- counts, and a former master rejects the write.
-local function has(key, member, now)
-  local till = redis.pcall('zscore', key, member)
+-- Calls fn with each member of a permit.
+local function each(permit, fn)
+  fn(permit)
+  for i = 2, weight(permit) or 1 do fn(permit .. ':' .. i) end
+end
+
+local function remove(key, permit)
+  each(permit, function(member) redis.call('zrem', key, member) end)
+end
+
+-- Returns whether permit is in use at key: its lease is not over. If not, it is removed: only a master's "no" counts,
+-- and a former master rejects the write.
+local function has(key, permit, now)
+  local till = redis.pcall('zscore', key, permit)
   if type(till) == 'table' then
     if string.find(till.err, 'WRONGTYPE', 1, true) then return false end
-    redis.call('zscore', key, member) -- raises the error as the server words it
+    redis.call('zscore', key, permit) -- raises the error as the server words it
   end
   if till and tonumber(till) > now then return true end
-  redis.call('zrem', key, member)
+  remove(key, permit)
   return false
 end
 
 -- Extends the lease of a permit, and never shortens it.
-local function prolong(key, member, now, lease)
-  redis.call('zadd', key, 'XX', 'GT', string.format('%.0f', now + lease), member)
+local function prolong(key, permit, now, lease)
+  local till = string.format('%.0f', now + lease)
+  each(permit, function(member) redis.call('zadd', key, 'XX', 'GT', till, member) end)
   lengthen(key, lease)
 end
 
 -- Adds a permit. If PEXPIRE is refused, the permit is removed again, and the error is returned.
-local function give(member, now, lease)
-  redis.call('zadd', set, string.format('%.0f', now + lease), member)
+local function give(permit, now, lease)
+  local till = string.format('%.0f', now + lease)
+  each(permit, function(member) redis.call('zadd', set, till, member) end)
   local refused = redis.pcall('pexpire', set, math.max(tonumber(lease), redis.call('pttl', set)))
   if type(refused) ~= 'table' then return nil end
-  redis.call('zrem', set, member)
+  remove(set, permit)
   return refused
 end
 
--- Returns the members of the key, with the ends of their leases; or nil, and the reply for a key that is no semaphore.
-local function permits()
+-- Returns the first member of the set, or the last one (at = '0', '-1'), and the end of its lease; nil if there is none;
+-- false if the member does not belong to a permit.
+local function member(at)
+  local found = redis.call('zrange', set, at, at, 'withscores')
+  if not found[1] then return nil end
+  if not string.find(found[1], '^[^:]+:[^:]+:[1-9]%d*:?%d*$') then return false end
+  return found[1], tonumber(found[2])
+end
+
+-- Returns the number of members; or nil, and the reply for a key that is no semaphore. Only two members are checked.
+local function size()
   local n = redis.pcall('zcard', set)
   if type(n) == 'table' then
     if string.find(n.err, 'WRONGTYPE', 1, true) then return nil, {-1, 1} end
     return nil, n
   end
-  if n > most then return nil, {-1, 1} end
-  local all = redis.call('zrange', set, '0', '-1', 'withscores')
-  for i = 1, #all, 2 do
-    if not weight(all[i]) then return nil, {-1, 1} end
-  end
-  return all
+  if n > most or member('0') == false or member('-1') == false then return nil, {-1, 1} end
+  return n
 end
 
--- Removes the permits whose lease is over, and returns the sum of the weights of the others; or nil, and the reply for a
--- key that is no semaphore.
+-- Removes the permits whose lease is over, and returns the weight in use; or nil, and the reply for a key that is no
+-- semaphore.
 local function in_use(now)
-  local all, other = permits()
-  if not all then return nil, other end
-  local used = 0
-  for i = 1, #all, 2 do
-    if tonumber(all[i + 1]) > now then
-      used = used + weight(all[i])
-    else
-      redis.call('zrem', set, all[i])
-    end
+  local used, other = size()
+  while used do
+    local first, till = member('0')
+    if first == false then return nil, {-1, 1} end
+    if not first or till > now then break end
+    redis.call('zrem', set, first)
+    used = used - 1
   end
-  return used
+  return used, other
 end
 
 -- Returns the reply that there is no room: the permit that ends first, and in how many milliseconds.
 local function full(now)
-  local next = redis.call('zrange', set, '0', '0', 'withscores')
-  if not next[1] then return {0, -1, 1, ''} end -- the head of the line could not be given its permits
-  return {0, math.max(0, tonumber(next[2]) - now), 1, next[1]}
+  local first, till = member('0')
+  if not first then return {0, -1, 1, ''} end -- the head of the line could not be given its permits
+  return {0, math.max(0, till - now), 1, first}
 end
 
 -- Puts the first skipped entry of the process of channel back in its place, because that process lives. Returns whether

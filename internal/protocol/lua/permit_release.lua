@@ -20,7 +20,7 @@ if ours and to then
   local refused = give(to, now, rest)
   if refused then return refused end
 end
-if ours then redis.call('zrem', set, field) end
+if ours then remove(set, field) end
 if to and not ours then ours = has(set, to, now) end
 
 local served, receivers = {}, nil
