@@ -52,6 +52,9 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	}{mutex: Mutex{session: c.session, kind: k, settings: c.settings}}
 	m := &handle.mutex
 	m.target = &handle.target
+	if k != nil && k.side == keys.Permits { // these options of the client are for its locks
+		m.settings.Fencing, m.settings.reentrant = false, true
+	}
 	m.settings.apply(opts)
 	if m.err = m.target.Init(c.prefix, names); m.err == nil && m.settings.Fencing {
 		m.target.Mints()

@@ -8,7 +8,7 @@
 //
 // # Metrics
 //
-// Each metric has the labels kind ("mutex", "fair", "multi" or "rw") and side ("read" or "write" for an
+// Each metric has the labels kind ("mutex", "fair", "multi", "rw" or "semaphore") and side ("read" or "write" for an
 // RWMutex, otherwise empty). With [WithNameClass] it also has the label class.
 //
 //	relock_acquisitions_total{result}  finished calls of Lock, TryLock, RLock and TryRLock

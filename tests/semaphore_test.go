@@ -296,15 +296,14 @@ func TestSemaphore_InvalidUseIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c := locksOn(t, rdb)
 		for name, s := range map[string]*relock.Semaphore{
-			"limit 0":      c.Semaphore("s", 0),
-			"limit -1":     c.Semaphore("s", -1),
-			"limit 10001":  c.Semaphore("s", 10_001),
-			"WithOwner":    c.Semaphore("s", 1, relock.WithOwner("job")),
-			"OwnerFrom":    c.Semaphore("s", 1, relock.WithOwnerFrom(relock.NewOwner(t.Context()))),
-			"Fencing":      c.Semaphore("s", 1, relock.WithFencing()),
-			"shared":       c.Semaphore("s", 1, relock.WithSharedFencing()),
-			"reentrancy":   c.Semaphore("s", 1, relock.WithoutReentrancy()),
-			"the client's": locksOn(t, rdb, relock.WithFencing()).Semaphore("s", 1),
+			"limit 0":     c.Semaphore("s", 0),
+			"limit -1":    c.Semaphore("s", -1),
+			"limit 10001": c.Semaphore("s", 10_001),
+			"WithOwner":   c.Semaphore("s", 1, relock.WithOwner("job")),
+			"OwnerFrom":   c.Semaphore("s", 1, relock.WithOwnerFrom(relock.NewOwner(t.Context()))),
+			"Fencing":     c.Semaphore("s", 1, relock.WithFencing()),
+			"shared":      c.Semaphore("s", 1, relock.WithSharedFencing()),
+			"reentrancy":  c.Semaphore("s", 1, relock.WithoutReentrancy()),
 		} {
 			for call, err := range callsOf(t, s) {
 				require.ErrorIs(t, err, relock.ErrInvalidOption, "%s: %s", name, call)
@@ -330,6 +329,15 @@ func TestSemaphore_InvalidUseIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		for call, err := range callsOf(t, quorum.Semaphore("s", 1)) {
 			require.ErrorIs(t, err, relock.ErrUnsupported, call)
 		}
+	})
+}
+
+func TestSemaphore_OptionsOfAClientForItsLocksDoNotApply(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		c := locksOn(t, rdb, relock.WithSharedFencing(), relock.WithoutReentrancy())
+		require.NoError(t, c.Semaphore("s", 2).Do(t.Context(), func(context.Context) error { return nil }))
+		require.Empty(t, rdb.Keys(t.Context(), "*").Val())
 	})
 }
 

@@ -185,6 +185,13 @@ func (c *process) start() {
 		draws := rand.New(rand.NewPCG(c.plan.Seed, uint64(c.number)<<16|uint64(i)+1))
 		c.workers.Go(func() { c.players.Play(i, draws) })
 	}
+	if c.plan.Servers > 1 {
+		return // a quorum has no semaphore
+	}
+	for i := range semaphorePlayers {
+		draws := rand.New(rand.NewPCG(c.plan.Seed, uint64(c.number)<<16|uint64(i)+1<<12))
+		c.workers.Go(func() { c.usePermits(draws, c.players.Life) })
+	}
 }
 
 // Gate returns when the process runs. A goroutine of a process that is gone ends here.
