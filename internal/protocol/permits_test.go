@@ -517,6 +517,23 @@ func TestSemaphore_FollowsTheClockOfTheServer(t *testing.T) {
 	require.Equal(t, []string{permit(5, 2)}, b.holders())
 }
 
+func TestSemaphore_PermitCountsUntilTheEndOfItsLease(t *testing.T) {
+	backend := redistest.Mini(t)
+	backend.Miniredis.ClockTTL(false) // the key outlives the lease
+	b := newPermitBench(newBench(t, backend.Client(t)))
+	now := time.Now().Truncate(time.Second)
+	backend.Miniredis.SetTime(now)
+	b.take(permit(1, 2), 2)
+	backend.Miniredis.SetTime(now.Add(asked - time.Millisecond))
+	g := b.try(permit(2, 1), 2)
+	require.False(t, g.Held)
+	require.Equal(t, time.Millisecond, g.TTL)
+	require.Equal(t, []string{permit(1, 2)}, b.holders())
+	backend.Miniredis.SetTime(now.Add(asked))
+	b.take(permit(2, 1), 2)
+	require.Equal(t, []string{permit(2, 1)}, b.holders())
+}
+
 func TestSemaphore_StateHasPermitsAndWaiters(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {
 		b.take(permit(1, 2), 4)

@@ -33,7 +33,9 @@ if not redis.call('zscore', set, field) then
       end
       return reply
     end
-    leave(field) -- an earlier copy may have left an entry, which was set aside
+    -- An earlier copy may have left an entry, which was set aside. Without one nothing is written before ZADD, which a server
+    -- that is out of memory rejects.
+    if redis.call('hexists', entries, field) == 1 then leave(field) end
     return give(field, now, lease) or 1
   end
 end
