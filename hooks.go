@@ -51,9 +51,10 @@ type Hooks struct {
 	// was called.
 	Contended func(Event)
 
-	// Failed is called once by each Lock, TryLock, RLock and TryRLock that neither acquires the lock
-	// nor increases the hold count, for any reason. Outcome is the kind of the error, and Err is
-	// the error. Elapsed is the time since the call began. Failed is the last thing that the call does.
+	// Failed is called once by each Lock, TryLock, RLock and TryRLock, and by each AcquireN and
+	// TryAcquire of a Semaphore, that neither acquires the lock nor increases the hold count, for any
+	// reason. Outcome is the kind of the error, and Err is the error. Elapsed is the time since the call
+	// began. Failed is the last thing that the call does.
 	// It is not called after Acquired, because the hold then reports its own end. It is not called for
 	// an invalid name or option or a nil context, because nothing was requested.
 	Failed func(Event)
@@ -84,10 +85,10 @@ type Event struct {
 	Side LockSide // for an RWMutex; otherwise empty
 
 	// OwnerID is the owner that wants or holds the lock: the id of WithOwner, or the number of the
-	// goroutine.
+	// goroutine. For a permit, which is its own owner, it is the number and the weight of the permit.
 	OwnerID string
-	// Owner is the owner's field on Redis. It contains OwnerID; for a writer it ends in :write. It is
-	// empty while the owner waits, and in Failed.
+	// Owner is the owner's field on Redis; for a permit, its ID. It contains OwnerID; for a writer it
+	// ends in :write. It is empty while the owner waits, and in Failed.
 	Owner string
 
 	Token   int64         // the fencing token; 0 without WithFencing
@@ -145,7 +146,7 @@ type LossCause string
 const (
 	LossExpired LossCause = "expired" // the lease ran out
 	LossGone    LossCause = "gone"    // the key was deleted, forced open by another process, or is held by another owner
-	LossForced  LossCause = "forced"  // by ForceUnlock of the same client
+	LossForced  LossCause = "forced"  // by ForceUnlock or ForceRelease of the same client
 )
 
 // JoinHooks returns hooks that call all of the given hooks, in this order. If one panics, that is

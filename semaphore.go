@@ -86,7 +86,8 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) { return s.Acq
 //
 // One round trip, which returns the permit or an entry in the line, and one more [WithReplicas]. While
 // calls of this process wait, one request renews their entries, every third of 5 s, of twice
-// [WithSafetyPoll], or of the TTL, whichever is shortest.
+// [WithSafetyPoll], or of the TTL, whichever is shortest. Each unit of the weight costs Redis about a
+// microsecond.
 func (s *Semaphore) AcquireN(ctx context.Context, weight int) (*Permit, error) {
 	p, _, err := s.acquire(ctx, weight, true)
 	return p, lockerr.Wrap("acquire", s.Name(), err)
@@ -147,9 +148,9 @@ type SemaphoreState struct {
 
 // PermitState is the state of one permit on Redis.
 type PermitState struct {
-	ID     string        // as [Permit.ID] returns it; after the release of a permit [WithMinHold] with .kept
-	Client string        // the uuid of the client, as [Client.ID] returned it at the acquisition
-	Weight int           //
+	ID     string // as [Permit.ID] returns it; after the release of a permit [WithMinHold] with .kept
+	Client string // the uuid of the client, as [Client.ID] returned it at the acquisition
+	Weight int
 	TTL    time.Duration // the rest of the lease
 }
 

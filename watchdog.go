@@ -302,7 +302,7 @@ func (h *hold) leaseOver(now clock.Instant) error {
 // Reasons for a loss.
 var (
 	errLeaseOver = errors.New("lease expired")
-	errForced    = errors.New("forced open by ForceUnlock")
+	errForced    = errors.New("forced open by ForceUnlock or ForceRelease")
 )
 
 // lose ends the hold without an Unlock. Its name is retired, and released in the background in case the key still has

@@ -20,7 +20,11 @@ func TestSet_HelperKeysOfALockAreNoNames(t *testing.T) {
 		require.NoError(t, err)
 		line := LineOf(name)
 		helpers := slices.Concat(of.Counters, []string{fence, line.Queue, line.Entries, OfClient("uuid")})
-		for _, key := range slices.Concat(of.Freeing[1:], of.Line, of.WithClaim(true)) {
+		var semaphore Set
+		require.NoError(t, semaphore.Init("", []string{name}))
+		semaphore.Semaphore()
+		require.NotContains(t, semaphore.Line[2:], of.Line[2], "no script serves waiters of the other kind")
+		for _, key := range slices.Concat(of.Freeing[1:], of.Line, semaphore.Line, of.WithClaim(true)) {
 			if helper := text(key); helper != name {
 				helpers = append(helpers, helper)
 			}
@@ -53,4 +57,17 @@ func TestReplacedBy_DistinguishesAPlaceholderFromAnOwnerOfThatName(t *testing.T)
 		require.True(t, is, field)
 		require.Equal(t, field, of)
 	}
+}
+
+func TestPermit_IsFoundByItsMember(t *testing.T) {
+	of := Set{Side: Permits}
+	member := of.Field("uuid", Permit(17, 3))
+	require.Equal(t, "uuid:17:3", member)
+	require.Equal(t, Permit(17, 3), OwnerNamed(member))
+	require.Equal(t, 3, WeightOf(member))
+	kept := PermitPlaceholder(member)
+	require.Equal(t, "uuid:17.kept:3", kept)
+	require.Equal(t, 3, WeightOf(kept))
+	require.NotEqual(t, Permit(17, 3), OwnerNamed(kept))
+	require.Zero(t, WeightOf("ann"))
 }
