@@ -331,6 +331,31 @@ writes = n.Field + keys.WriteSuffix
 		Catch: []string{"sides-harmed"},
 	},
 
+	// Permits.
+	{
+		Name:   "permit-over-limit",
+		Breaks: "a permit is granted if the limit is exceeded by one",
+		Edits: []Edit{
+			{Old: "tonumber(limit)", New: "tonumber(limit) + 1"},
+			{Old: "tonumber(head.keep)", New: "tonumber(head.keep) + 1"},
+		},
+	},
+	{
+		Name:   "permit-live-dropped",
+		Breaks: "a permit is removed a second before the end of its lease",
+		Edits:  []Edit{{Old: "till > now", New: "till > now + 1000"}},
+	},
+	{
+		Name:   "permit-weight-forgotten",
+		Breaks: "every permit counts as one",
+		Edits:  []Edit{{Old: "weight(permit) or 1", New: "1"}},
+	},
+	{
+		Name:   "permit-release-no-owner",
+		Breaks: "a release ends the permit that ends first, whoever has it",
+		Edits:  []Edit{{Old: "remove(set, field)", New: "remove(set, member('0'))"}},
+	},
+
 	// Quorums, and time-outs.
 	{
 		Name:   "quorum-token-not-raised",

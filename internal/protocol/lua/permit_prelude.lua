@@ -25,6 +25,7 @@ end
 -- Calls fn with each member of a permit.
 local function each(permit, fn)
   fn(permit)
+  -- mutant: permit-weight-forgotten
   for i = 2, weight(permit) or 1 do fn(permit .. ':' .. i) end
 end
 
@@ -89,6 +90,7 @@ local function in_use(now)
   while used do
     local first, till = member('0')
     if first == false then return nil, {-1, 1} end
+    -- mutant: permit-live-dropped
     if not first or till > now then break end
     redis.call('zrem', set, first)
     used = used - 1
@@ -129,6 +131,7 @@ local function serve_all(publish, count, used, now)
     if not wanted then
       leave(head.field) -- another program wrote it
     elseif not restore(head.channel, now) then
+      -- mutant: permit-over-limit/2
       if used + wanted > tonumber(head.keep) then break end
       leave(head.field)
       if give(head.field, now, head.lease) then break end

@@ -20,6 +20,7 @@ if ours and to then
   local refused = give(to, now, rest)
   if refused then return refused end
 end
+-- mutant: permit-release-no-owner
 if ours then remove(set, field) end
 if to and not ours then ours = has(set, to, now) end
 

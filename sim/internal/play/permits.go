@@ -64,6 +64,9 @@ func (c *process) usePermit(d player.Drawer, s *relock.Semaphore, life context.C
 		p, _, err = s.TryAcquire(life)
 	}
 	c.Gate()
+	if err != nil && life.Err() != nil { // see drain
+		c.left("a waiter for permits was not served: %v", err)
+	}
 	if err != nil || p == nil {
 		return
 	}
