@@ -31,7 +31,7 @@ local wait = not busy and reserved(waiting[redis.call('zrange', queue, '0', '0')
 if busy then
   local at, interval, till = foreign()
   if at and till > 0 then settle(now, interval, true) end
-  if longest > 0 then announce(publish) end
+  if next(waiting) then announce(publish) end
 elseif wait > 0 then
   busy = {0, wait, 1, ''}
 else
