@@ -154,8 +154,8 @@ func WithUnlockTimeout(d time.Duration) Option {
 	})
 }
 
-// WithAsyncUnlock makes the Unlock or RUnlock that ends a hold return without waiting for Redis. The hold
-// has ended in this process by then, and the release is sent in the background. So Lock and Unlock of a
+// WithAsyncUnlock makes the Unlock, RUnlock or [Permit.Release] that ends a hold return without waiting for
+// Redis. The hold has ended in this process by then, and the release is sent in the background. So Lock and Unlock of a
 // free name together wait for one round trip instead of two. An Unlock that only decreases the hold count
 // waits as usual. Default: off.
 //

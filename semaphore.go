@@ -37,7 +37,7 @@ type Semaphore struct {
 //
 // Options are as for a Mutex, with these exceptions. [WithOwner], [WithOwnerFrom], [WithFencing],
 // [WithSharedFencing] and [WithoutReentrancy] are [ErrInvalidOption], because each permit is its own
-// owner; as options of the client they apply to its locks only. [WithLocalHandoffs] has no effect. [WithMinHold] limits the rate: a permit that is released
+// owner; as options of the client they apply to its locks only. [WithLocalHandoffs] and [WithLinger] have no effect. [WithMinHold] limits the rate: a permit that is released
 // earlier keeps its share for d after the acquisition, so at most limit permits begin in each d.
 //
 // If the name, the limit or an option is invalid, the first call that uses the handle returns the error.

@@ -499,6 +499,32 @@ func TestSemaphore_EachVersionKeepsItsOwnLimit(t *testing.T) {
 	})
 }
 
+// WithLinger is for locks: a permit never lingers.
+func TestSemaphore_AsyncReleaseReturnsBeforeRedisAndNothingLingers(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		c, name := locksOn(t, rdb), redistest.Key(t)
+		sem, other := c.Semaphore(name, 1, relock.WithAsyncUnlock(), relock.WithLinger(time.Second)), locksOn(t, b.Client(t)).Semaphore(name, 1)
+		blocked := relay.Block(redistest.Script(protocol.PermitReleaseScript.Source)).Always()
+		t.Cleanup(blocked.Release)
+		p := acquired(t, sem, 1)
+		ctx := p.Context(t.Context())
+		require.NoError(t, p.Release())
+		require.ErrorIs(t, context.Cause(ctx), relock.ErrReleased)
+		require.ErrorIs(t, p.Release(), relock.ErrNotHeld)
+		blocked.Wait(t)
+		requirePermits(t, other, 1, 0)
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		locktest.GoesOn(t, closed)
+		blocked.Release()
+		require.NoError(t, redistest.Receive(t, closed), "Close waits for the releases")
+		require.NoError(t, acquired(t, other, 1).Release())
+		requireNoKeys(t, b.Client(t), name)
+	})
+}
+
 // The tests below are about leases, and run in the time of a bubble.
 
 func TestSemaphore_PermitsAreRenewedTogether(t *testing.T) {
