@@ -58,6 +58,7 @@ func run(ctx context.Context, out io.Writer, addr, kind string) (err error) {
 		{"A job takes twice its TTL: the watchdog keeps the lock for it", d.outliveTTL},
 		{"An operator takes a lock away: the holder stops through its context", d.loseLock},
 		{"A waiter with a deadline: it gives up", d.giveUp},
+		{"Four services call a provider: a semaphore lets two call at a time", d.limitCalls},
 	} {
 		d.part(part.title)
 		if err := part.run(ctx); err != nil {

@@ -69,6 +69,7 @@ func TestQuickstart_OnlyAQuorumTakesSeveralAddresses(t *testing.T) {
 func requireTimeline(t *testing.T, out string) {
 	t.Helper()
 	require.Contains(t, out, "the counter is 100 of 100")
+	require.Regexp(t, `calls the provider: \d of 2|Mutex and MultiMutex`, out)
 	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 	require.LessOrEqual(t, len(lines), 42, "a timeline that a person can follow:\n%s", out)
 	require.Regexp(t, `^OK: `, lines[len(lines)-1])
@@ -223,6 +224,13 @@ func TestDetects_AWaiterThatGivesUpTooLate(t *testing.T) {
 	redistest.Timed(t)
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.waitBriefly(t.Context(), d.workers[0], stubborn{}), "gave up after")
+}
+
+func TestDetects_ASemaphoreThatLetsInTooMany(t *testing.T) {
+	t.Parallel()
+	redistest.Timed(t)
+	d := newTestDemo(t)
+	require.ErrorContains(t, d.callProvider(t.Context(), callLimit+1), "3 calls at a time: at most 2 are allowed")
 }
 
 func TestDetects_KeysThatAreLeft(t *testing.T) {

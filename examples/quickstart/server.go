@@ -21,6 +21,7 @@ const (
 	jobLock     = "long-job"
 	forcedLock  = "forced"
 	busyLock    = "busy"
+	callPermits = "call-permits"
 )
 
 // quorumNodes is how many embedded Redis servers make a quorum.
@@ -109,7 +110,7 @@ func reach(ctx context.Context, addr string) error {
 // keys are all that a run may write.
 func (s *server) keys() []string {
 	var keys []string
-	for _, name := range []string{counterKey, counterLock, nestedLock, jobLock, forcedLock, busyLock} {
+	for _, name := range []string{counterKey, counterLock, nestedLock, jobLock, forcedLock, busyLock, callPermits} {
 		keys = append(keys, s.prefix+name)
 	}
 	return keys
