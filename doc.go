@@ -71,9 +71,9 @@
 // take turns of up to [WithLocalHandoffs] holds. [Mutex.TryLock] does not wait, and does not overtake
 // the line.
 //
-// Each waiter for a FairMutex or a Semaphore has an entry of its own in the line. An RWMutex and a quorum have no
-// line. There the first waiter of each process asks again when a message reports that the lock is free,
-// or when the limit of [WithSafetyPoll] has passed.
+// Each waiter for a FairMutex or a Semaphore has an entry of its own in the line. An RWMutex and a quorum
+// have no line. There the first waiter of each process asks again when a message reports that the lock is
+// free, or when the limit of [WithSafetyPoll] has passed.
 //
 // If Redis cannot be reached, a new Lock fails after three tries, in at most 5 s with the default
 // TTL. A Lock that is already waiting survives an outage of one TTL.

@@ -115,6 +115,7 @@ func WithMaxHold(d time.Duration) Option {
 //   - The placeholder is not renewed. d may be longer than the TTL and WithMaxHold.
 //   - On an RWMutex the placeholder belongs to the same side: after a reader, others may read. If a
 //     writer still reads when it unlocks, its placeholder is a reader.
+//   - On a Semaphore the placeholder keeps the share of the permit.
 //   - On a MultiMutex every name gets a placeholder. On a quorum a majority of the nodes has to
 //     confirm it; with WithReplicas, n replicas have to. Otherwise Unlock returns an error.
 //   - If Redis is unreachable, the request is retried in the background. Until then the normal
@@ -330,7 +331,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // WithLocalHandoffs sets how often in a row a lock goes to the next waiter of the same process while
 // other processes wait. If no other process waits, a Mutex may go to more waiters of the same process in
 // a row. With 0 the lock never goes directly to a waiter of the same process. Default: 16. The option has
-// no effect on a FairMutex or on the readers of an RWMutex.
+// no effect on a FairMutex, on a Semaphore, or on the readers of an RWMutex.
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {

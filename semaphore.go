@@ -11,34 +11,35 @@ import (
 )
 
 // Semaphore limits how many permits of one name are in use at a time, over all processes that use the
-// same Redis. It is a cheap handle: all handles for one name are the same semaphore.
+// same Redis. A Semaphore is a cheap handle: all handles for one name are the same semaphore.
 // [Client.Semaphore] returns it.
 //
 // A permit has a lease, which is renewed until the permit is released. If a process dies, its permits
 // are free when their leases end, within one TTL. If a permit is lost, the context of [Permit.Context]
 // is cancelled before another process can get its share.
 //
-// No limit is stored on Redis. Each request carries the limit of its handle, and is granted if the
-// weights of all permits in use, and its own, are at most that. So a new version of a service can have
-// another limit. While both versions run, each of them keeps to its own limit.
+// No limit is stored on Redis. Each request contains the limit of its handle, and is granted if the
+// weights of all permits in use, plus its own, are at most that limit. So a new version of a service can
+// have another limit. While both versions run, each request keeps to its own limit.
 //
 // Waiters are served in the order in which Redis executed their requests. A large request that waits is
-// not overtaken by small ones behind it. Waiters sleep until a message grants them their permits; the
-// line is the same as that of a [Client.FairMutex].
+// not overtaken by small ones behind it. Waiters have entries in a line, as those of a
+// [Client.FairMutex], and sleep until a message grants them their permits.
 //
 // All methods are safe for concurrent use.
 type Semaphore struct {
 	mutex Mutex // makes the permits; it never holds anything itself
 }
 
-// Semaphore returns a handle for the semaphore name, of which permits with a total weight of limit can be
-// in use at a time. The limit is from 1 to 10,000. No other kind of lock may have the name: while one
-// is in use, the other returns [ErrInvalidName].
+// Semaphore returns a handle for the semaphore with that name. The permits in use have a total weight of
+// at most limit, which is from 1 to 10,000. The name is for the semaphore only: while a lock holds the
+// name, calls return [ErrInvalidName], and so does Lock while a permit is in use.
 //
 // Options are as for a Mutex, with these exceptions. [WithOwner], [WithOwnerFrom], [WithFencing],
-// [WithSharedFencing] and [WithoutReentrancy] are [ErrInvalidOption], because each permit is its own
-// owner; as options of the client they apply to its locks only. [WithLocalHandoffs] and [WithLinger] have no effect. [WithMinHold] limits the rate: a permit that is released
-// earlier keeps its share for d after the acquisition, so at most limit permits begin in each d.
+// [WithSharedFencing] and [WithoutReentrancy] are refused with [ErrInvalidOption], because each permit is
+// its own owner. As options of the client they apply to its locks only. [WithLocalHandoffs] and
+// [WithLinger] have no effect. [WithMinHold] limits the rate: a permit that is released earlier keeps its
+// share for d after the acquisition, so at most limit permits begin in each d.
 //
 // If the name, the limit or an option is invalid, the first call that uses the handle returns the error.
 // For a client of NewQuorum the error is [ErrUnsupported]: each node has its own order and its own set of
@@ -76,8 +77,8 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) { return s.Acq
 // AcquireN acquires a permit of that weight, all or nothing. The weight is from 1 to the limit.
 //
 // AcquireN blocks until the permit is granted, until ctx ends, or for the time of [WithWaitTimeout]. If
-// it fails, nothing is in use for it. If Redis granted the permit meanwhile, AcquireN waits for its
-// release for at most 50 ms. If Redis does not answer, the share is free after one TTL.
+// AcquireN fails, it leaves no permit. If Redis granted the permit meanwhile, AcquireN releases it, and
+// waits for that for at most 50 ms. If Redis does not answer, the share is free after one TTL.
 //
 // Errors: the error of ctx with its cause; [ErrTimeout]; [ErrNotReplicated]; [ErrClosed];
 // [ErrInvalidOption] for the weight; [ErrInvalidName], ErrInvalidOption and [ErrUnsupported] for an
@@ -113,7 +114,7 @@ func (s *Semaphore) acquire(ctx context.Context, weight int, waits bool) (*Permi
 	if acquired, err := p.mutex.lock(ctx, waits); !acquired {
 		return nil, false, err
 	}
-	if h := p.hold(); h != nil { // else it has been lost and Close has taken it away
+	if h := p.hold(); h != nil { // nil: the permit was lost, and Close has removed the hold
 		h.mu.Lock()
 		p.id = h.name.Field
 		h.mu.Unlock()
@@ -148,7 +149,7 @@ type SemaphoreState struct {
 
 // PermitState is the state of one permit on Redis.
 type PermitState struct {
-	ID     string // as [Permit.ID] returns it; after the release of a permit [WithMinHold] with .kept
+	ID     string // as [Permit.ID] returns it; with .kept if the permit was released [WithMinHold]
 	Client string // the uuid of the client, as [Client.ID] returned it at the acquisition
 	Weight int
 	TTL    time.Duration // the rest of the lease
@@ -193,8 +194,8 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (bool, error) {
 	return done, lockerr.Wrap("force release", s.Name(), err)
 }
 
-// Permit is the right to use a share of a [Semaphore], until it is released or lost. It has no owner but
-// itself: any goroutine may release it, once. All methods are safe for concurrent use.
+// Permit is the right to use a share of a [Semaphore], until the permit is released or lost. A permit is
+// its own owner: any goroutine may release it, once. All methods are safe for concurrent use.
 type Permit struct {
 	mutex  Mutex // a handle whose owner is this permit
 	weight int
