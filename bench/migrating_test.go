@@ -100,6 +100,33 @@ func afterFromRueidislock(ctx context.Context, addr string, ship func(context.Co
 	return locks.Mutex("orders:42").Do(ctx, ship)
 }
 
+var errBusy = errors.New("busy")
+
+func beforeFromCounter(ctx context.Context, rdb *redis.Client, call func(context.Context) error) error {
+	n, err := rdb.Incr(ctx, "llm:count").Result()
+	if err != nil {
+		return err
+	}
+	defer rdb.Decr(context.WithoutCancel(ctx), "llm:count") // does not run if the process is killed
+	if n > 20 {
+		return errBusy // the caller polls
+	}
+	return call(ctx)
+}
+
+func afterFromCounter(ctx context.Context, rdb *redis.Client, call func(context.Context) error) error {
+	locks, err := relock.New(rdb)
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
+	return locks.Semaphore("llm", 20).Do(ctx, call) // waits in line; call's ctx ends if the permit is lost
+}
+
+func bothCounts(ctx context.Context, old func(context.Context, func(context.Context) error) error, sem *relock.Semaphore, work func(context.Context) error) error {
+	return old(ctx, func(ctx context.Context) error { return sem.Do(ctx, work) })
+}
+
 // tryOf tries once to take the name of the examples with relock.
 func tryOf(t *testing.T, rdb *redis.Client) (bool, error) {
 	t.Helper()
@@ -200,6 +227,63 @@ func TestMigrating_WithBothLocksReleasesBoth(t *testing.T) {
 		return nil
 	}))
 	require.Zero(t, rdb.Exists(t.Context(), "old:42", "orders:42").Val())
+}
+
+func TestMigrating_CounterAndSemaphoreCountInTheirOwnKeys(t *testing.T) {
+	rdb := redistest.NewServer(t).Client(t)
+	require.NoError(t, beforeFromCounter(t.Context(), rdb, func(ctx context.Context) error {
+		require.Equal(t, "1", rdb.Get(ctx, "llm:count").Val())
+		return nil
+	}))
+	require.NoError(t, rdb.Set(t.Context(), "llm:count", 20, 0).Err())
+	require.ErrorIs(t, beforeFromCounter(t.Context(), rdb, func(context.Context) error { return nil }), errBusy)
+	require.Equal(t, "20", rdb.Get(t.Context(), "llm:count").Val())
+	require.NoError(t, afterFromCounter(t.Context(), rdb, func(ctx context.Context) error {
+		require.Equal(t, int64(1), rdb.ZCard(ctx, "llm").Val())
+		return nil
+	}))
+}
+
+// Redisson's RSemaphore and RPermitExpirableSemaphore have a number in a string under their name, as a counter has.
+func TestMigrating_NumberAndSemaphoreOfOneNameRefuseEachOther(t *testing.T) {
+	rdb := redistest.NewServer(t).Client(t)
+	locks, err := relock.New(rdb)
+	require.NoError(t, err)
+	defer locks.Close()
+	sem := locks.Semaphore("llm", 20)
+	require.NoError(t, rdb.Set(t.Context(), "llm", 0, 0).Err())
+	_, err = sem.Acquire(t.Context())
+	require.ErrorIs(t, err, relock.ErrInvalidName)
+	require.NoError(t, rdb.Del(t.Context(), "llm").Err())
+	require.NoError(t, sem.Do(t.Context(), func(ctx context.Context) error {
+		require.ErrorContains(t, rdb.Incr(ctx, "llm").Err(), "WRONGTYPE")
+		require.ErrorContains(t, rdb.Get(ctx, "llm").Err(), "WRONGTYPE")
+		return nil
+	}))
+	require.Zero(t, rdb.Exists(t.Context(), "llm").Val())
+}
+
+func TestMigrating_WithBothCountsTakesAPlaceInEach(t *testing.T) {
+	rdb := redistest.NewServer(t).Client(t)
+	locks, err := relock.New(rdb)
+	require.NoError(t, err)
+	defer locks.Close()
+	old := func(ctx context.Context, work func(context.Context) error) error {
+		return beforeFromCounter(ctx, rdb, work)
+	}
+	sem := locks.Semaphore("llm", 20)
+	requireCounts := func(n string, inUse int) {
+		t.Helper()
+		state, err := sem.State(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, inUse, state.InUse)
+		require.Equal(t, n, rdb.Get(t.Context(), "llm:count").Val())
+	}
+	require.NoError(t, bothCounts(t.Context(), old, sem, func(context.Context) error {
+		requireCounts("1", 1)
+		return nil
+	}))
+	requireCounts("0", 0)
 }
 
 func TestMigrating_CodeIsThatOfThePage(t *testing.T) {
