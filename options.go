@@ -155,10 +155,10 @@ func WithUnlockTimeout(d time.Duration) Option {
 	})
 }
 
-// WithAsyncUnlock makes the Unlock, RUnlock or [Permit.Release] that ends a hold return without waiting for
-// Redis. The hold has ended in this process by then, and the release is sent in the background. So Lock and Unlock of a
-// free name together wait for one round trip instead of two. An Unlock that only decreases the hold count
-// waits as usual. Default: off.
+// WithAsyncUnlock makes the Unlock, RUnlock or [Permit.Release] that ends a hold return without waiting
+// for Redis. The hold has ended in this process by then, and the release is sent in the background. So
+// Lock and Unlock of a free name together wait for one round trip instead of two. An Unlock that only
+// decreases the hold count waits as usual. Default: off.
 //
 // If a Lock of the same Mutex, by any owner of this process, comes before the release is sent, it gets the
 // lock at once, as a local hand-over. A later Lock waits for the answer to the release. The next Lock of
