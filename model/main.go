@@ -2,7 +2,7 @@
 // a rule is disabled. README.md describes the models.
 //
 //	go run ./model                     what the gate checks
-//	go run ./model -long               larger sizes, too: 30 to 40 minutes in all
+//	go run ./model -long               larger sizes, too: 35 to 45 minutes in all
 //	go run ./model -rule NO_RETIRE     what happens without that rule
 package main
 

@@ -6,7 +6,8 @@
  * executed, sent again, or given up. A copy that was sent again or given up stays in the network for ever: it is executed at
  * any time, any number of times, in any order. So is an undo, which is a release. A client crashes whenever it makes no
  * further step. The other two clients send each command at any time, so delayed copies of theirs are covered.
- * With -DLIVE all three acquire and release for ever, and the last one may die at any time. Then every other one is served.
+ * With -DLIVE all three acquire and release for ever, and the last one may die at any time. Then each of the
+ * others is served.
  *
  * Left out, and why that is sound:
  *   - The lives of the other clients. See name.pml: a permit of the first client is never valid for longer than Redis has it,
