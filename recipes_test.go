@@ -143,20 +143,22 @@ func compact(ctx context.Context, locks *relock.Client, step func(context.Contex
 func TestRecipes_LongJobGivesWay(t *testing.T) {
 	here, there, stop := twoProcesses()
 	defer stop()
-	began, proceed, steps := make(chan struct{}), make(chan struct{}), 0
+	began, steps := make(chan struct{}), 0
 	done := make(chan error)
 	go func() {
-		done <- compact(t.Context(), here, func(context.Context) (bool, error) {
+		done <- compact(t.Context(), here, func(ctx context.Context) (bool, error) {
 			if steps++; steps == 1 {
 				close(began)
-				<-proceed
-				time.Sleep(50 * time.Millisecond) // the work of a step
+				select { // the work of a step
+				case <-here.Mutex("storage").Wanted(ctx):
+				case <-time.After(redistest.SoonEnough):
+				}
 			}
 			return steps < 100, nil
 		})
 	}()
 	<-began
-	m := there.Mutex("storage", relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { close(proceed) }}))
+	m := there.Mutex("storage")
 	require.NoError(t, m.Lock(t.Context()))
 	require.Less(t, steps, 100, "it gave way")
 	require.NoError(t, m.Unlock())
