@@ -93,3 +93,27 @@ func TestSemaphore_FullServerRefusesAndReleases(t *testing.T) {
 	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	requireNoKeys(t, rdb, "s")
 }
+
+// A renewal needs no memory, as that of a lock.
+func TestSemaphore_FullServerRenews(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	rdb := server.Client(t)
+	renewed := make(chan relock.Event, 1)
+	s := locksOn(t, server.Client(t)).Semaphore("s", 2, relock.WithRenewInterval(20*time.Millisecond),
+		relock.WithHooks(relock.Hooks{Renewed: func(e relock.Event) {
+			select {
+			case renewed <- e:
+			default: // the test has enough
+			}
+		}}))
+	p := acquired(t, s, 2)
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	for range 3 { // two of them may have been confirmed before
+		redistest.Receive(t, renewed)
+	}
+	require.NoError(t, p.Context(t.Context()).Err())
+	require.NoError(t, p.Release())
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	requireNoKeys(t, rdb, "s")
+}

@@ -8,6 +8,7 @@
 --   {i, ...}                these are lost: the semaphore does not have permit i, or its lease was over. The others live for
 --                           at least the lease
 local lease, now, lost = tonumber(ARGV[1]), clock(), {}
+redis.pcall('zrem', KEYS[1], '') -- needs no memory, and so opens the way for ZADD
 for i = 1, #KEYS do
   if has(KEYS[i], ARGV[1 + i], now) then
     prolong(KEYS[i], ARGV[1 + i], now, lease)
