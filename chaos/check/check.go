@@ -80,6 +80,7 @@ var Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "porcupine",
 func Run(events []history.Event, rules Rules) Report {
 	r := read(events, rules)
 	r.exclusion()
+	r.permits()
 	if !rules.Untokened {
 		r.tokens()
 	}
@@ -90,6 +91,7 @@ func Run(events []history.Event, rules Rules) Report {
 	r.starving()
 	r.order()
 	r.turns()
+	r.permitOrder()
 	r.linearizable()
 	r.writes()
 	return r.report

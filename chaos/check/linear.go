@@ -27,7 +27,7 @@ import (
 //
 // A history also stays in order if a whole hold is left out. Holds are left out if they touch a period in which data was
 // lost, or if they are read holds, whose order among each other is unknown. So of a read-write lock only the writers are
-// judged here. I1 judges them against the readers.
+// judged here. I1 judges them against the readers. Permits have another model: see countable.
 
 // operation is one operation of the mutex.
 type operation struct {
@@ -99,7 +99,12 @@ type tenure struct {
 
 func (r *run) linearizable() {
 	for name, holds := range r.byName() {
+		permits := holds[0].isPermit()
 		holds = slices.DeleteFunc(holds, func(h *hold) bool { return r.outcomeUnknown(name, h) })
+		if permits {
+			r.countable(name, holds)
+			continue
+		}
 		r.inOrder(name, r.tenures(holds))
 	}
 }

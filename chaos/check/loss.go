@@ -61,14 +61,7 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 	for _, h := range holds {
 		lost = slices.DeleteFunc(lost, func(l *hold) bool { return l.ended() <= h.returned })
 		for _, l := range lost {
-			due := r.due(l.process, h.returned)
-			until := l.ended()
-			// After a loss of data, the newer hold may be the one that Redis lost: it followed an earlier hold. And if older data
-			// came back, the lock of the older hold may have come back.
-			if h.wasLost() || h.outcomeUnknown() || r.lostAgain(name, h.returned, until) {
-				until = min(until, h.ended())
-			}
-			if l.excludes(h) && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, until) {
+			if l.excludes(h) && r.noticedLate(l, name, h) {
 				r.breach("I3", name, "%s noticed its loss at %s, after %s had got the lock at %s",
 					r.of(l), r.at(l.ended()), r.of(h), r.at(h.returned))
 			}
@@ -79,15 +72,31 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 	}
 }
 
+// noticedLate reports whether the loss of l was noticed too late: after h began, by more than the slack, and without a loss of
+// data that explains this.
+func (r *run) noticedLate(l *hold, name string, h *hold) bool {
+	due := r.due(l.process, h.returned)
+	if l.lost == 0 || due == 0 || l.ended() <= due {
+		return false
+	}
+	until := l.ended()
+	// After a loss of data, the newer hold may be the one that Redis lost: it followed an earlier hold. And if older data
+	// came back, the lock of the older hold may have come back.
+	if h.wasLost() || h.outcomeUnknown() || r.lostAgain(name, h.returned, until) {
+		until = min(until, h.ended())
+	}
+	return !r.forked(l, name, h.returned, until)
+}
+
 // notHeldAfterwards judges that the library never reported a hold as valid after any worker had noticed its loss.
 func (r *run) notHeldAfterwards() {
 	type id struct {
 		owner, lock string
 		token       int64
-		reader      int // a read hold has no token, and one worker
+		op          int // a read hold and a permit have no token, and one worker
 	}
 	of := func(h *hold) id {
-		if h.read {
+		if h.read || h.isPermit() {
 			return id{h.owner, h.lock, 0, h.op}
 		}
 		return id{h.owner, h.lock, h.token, 0}

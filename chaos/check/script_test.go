@@ -29,6 +29,7 @@ type actor struct {
 	fixed           bool // it does not renew
 	minHold         int64
 	read            bool // others may, too
+	weight, limit   int  // of its permits; 0: it locks
 }
 
 // by returns worker 1 of a process.
@@ -54,6 +55,7 @@ func (s *script) add(at int64, e history.Event) { e.At = dawn + at*ms; s.events 
 
 func (a *actor) record(at int64, e history.Event) {
 	e.Process, e.Worker, e.Owner, e.Lock, e.Read = a.process, a.worker, a.owner, a.lock, a.read
+	e.Weight, e.Limit = a.weight, a.limit
 	if e.Op == 0 {
 		e.Op = a.op
 	}

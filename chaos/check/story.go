@@ -54,6 +54,7 @@ type call struct {
 	queued              int64 // when Redis answered that it waits; 0: unknown
 	wait                int64
 	minHold             int64 // 0: none
+	weight, limit       int   // of a request for a permit; 0: it is none
 	outcome             history.Outcome
 }
 
@@ -108,7 +109,12 @@ func (h *hold) keptFrom(t int64) int64 {
 }
 
 // excludes reports whether h and o must not be valid at the same time.
-func (h *hold) excludes(o *hold) bool { return h.owner != o.owner && !(h.read && o.read) }
+func (h *hold) excludes(o *hold) bool {
+	return h.owner != o.owner && !(h.read && o.read) && !h.isPermit()
+}
+
+// isPermit reports whether h is a permit of a semaphore.
+func (h *hold) isPermit() bool { return h.weight > 0 }
 
 // unlocked returns the Unlock of the outermost level, or nil.
 func (h *hold) unlocked() *unlock { return h.levels[0].unlock }
@@ -185,7 +191,7 @@ func (d *reader) event(e history.Event) {
 	switch e.Kind {
 	case history.LockCall:
 		c := &call{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock,
-			called: e.At, wait: e.Wait, minHold: e.MinHold, fixed: e.Fixed, fair: e.Fair, read: e.Read}
+			called: e.At, wait: e.Wait, minHold: e.MinHold, fixed: e.Fixed, fair: e.Fair, read: e.Read, weight: e.Weight, limit: e.Limit}
 		d.calls[id] = c
 		d.story.calls = append(d.story.calls, c)
 	case history.Queued:

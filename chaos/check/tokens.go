@@ -7,7 +7,7 @@ import (
 
 // I2: tokens rise in real-time order: if one Lock returned before another was called, it has the lower token. Two holds never
 // have the same token. A re-entry has the token of its hold. This holds after any loss of data, because tokens follow the
-// server's clock. Readers have no token. One acquisition has one token: no other is created while it is held, unless a
+// server's clock. Readers and permits have no token. One acquisition has one token: no other is created while it is held, unless a
 // command was sent twice, for example because a process did not run.
 func (r *run) tokens() {
 	for _, h := range r.holds {
@@ -23,7 +23,7 @@ func (r *run) tokens() {
 		}
 	}
 	for name, holds := range r.byName() {
-		r.tokensOf(name, slices.DeleteFunc(holds, func(h *hold) bool { return h.read }))
+		r.tokensOf(name, slices.DeleteFunc(holds, func(h *hold) bool { return h.read || h.isPermit() }))
 	}
 }
 

@@ -31,7 +31,9 @@ func keepers(calls []*call, from, to int64) (n int) {
 // that is killed or stopped may have been granted the lock without an event, which costs one more TTL each. Its entry in the
 // line, too, stays for a TTL at most, and may be granted the lock in that time if the process was not subscribed at its end.
 //
-// If no wake-up can be lost, half a poll is enough.
+// If no wake-up can be lost, half a poll is enough, and for a permit the slack.
+//
+// A waiter for a permit may wait while there is no room for it, or for another one that may be first in line: see crowded.
 //
 // If Redis answers, no call fails.
 func (r *run) waiting() {
@@ -45,6 +47,10 @@ func (r *run) waiting() {
 	claims := make(map[string][]window)
 	together := make(map[string][]*call) // the calls that want a name together with others
 	for name, holds := range r.byName() {
+		if holds[0].isPermit() {
+			claims[name] = r.crowded(name, holds)
+			continue
+		}
 		claims[name] = r.merge(holds)
 	}
 	for _, c := range r.calls {
@@ -60,7 +66,10 @@ func (r *run) waiting() {
 			end = r.lastSign(c.process)
 		}
 		limit := r.rules.TTL + r.rules.Poll + r.rules.Slack
-		if r.rules.Prompt {
+		switch {
+		case r.rules.Prompt && c.weight > 0:
+			limit = r.rules.Slack
+		case r.rules.Prompt:
 			limit = r.rules.Poll / 2
 		}
 		if end-c.called <= int64(limit) {
@@ -141,6 +150,15 @@ func (r *run) silenced(gap window) int64 {
 	return n
 }
 
+// inUse returns until when h may keep others waiting: it was claimed, renewed, or reserved by its min hold.
+func (r *run) inUse(h *hold) int64 {
+	end := max(h.claimed(), h.keptFrom(h.returned))
+	if len(h.until) > 0 {
+		end = max(end, slices.Max(h.until)-int64(r.rules.TTL)) // when the last confirmed renewal was sent
+	}
+	return end
+}
+
 // merge returns the periods in which any of the holds was claimed, renewed, or reserved by its min hold, in order and without
 // overlaps.
 func (r *run) merge(holds []*hold) []window {
@@ -149,10 +167,7 @@ func (r *run) merge(holds []*hold) []window {
 		if h.outcome != history.OK {
 			continue
 		}
-		end := max(h.claimed(), h.keptFrom(h.returned))
-		if len(h.until) > 0 {
-			end = max(end, slices.Max(h.until)-int64(r.rules.TTL)) // when the last confirmed renewal was sent
-		}
+		end := r.inUse(h)
 		if last := len(merged) - 1; last >= 0 && h.returned <= merged[last].to {
 			merged[last].to = max(merged[last].to, end)
 			continue

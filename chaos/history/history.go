@@ -33,6 +33,8 @@ type Event struct {
 	Fixed   bool    `json:"fixed,omitempty"`    // of a LockCall: the lease is not to be renewed
 	Fair    bool    `json:"fair,omitempty"`     // of a LockCall: it is served in order
 	Read    bool    `json:"read,omitempty"`     // it is about the read side of a read-write lock
+	Weight  int     `json:"weight,omitempty"`   // of a LockCall: of the permit that is requested; 0: the lock is no semaphore
+	Limit   int     `json:"limit,omitempty"`    // of a LockCall for a permit: of the request
 	Until   int64   `json:"until,omitempty"`    // of a LockReturn, a Renewed: no later than this the hold is lost unless renewed
 	Note    string  `json:"note,omitempty"`     // of the director: what the fault is
 }

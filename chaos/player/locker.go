@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// Locker is a Mutex of any kind, or one side of an RWMutex.
+// Locker is a Mutex of any kind, one side of an RWMutex, or one permit of a Semaphore at a time.
 type Locker interface {
 	Lock(ctx context.Context) error
 	TryLock(ctx context.Context) (bool, error)

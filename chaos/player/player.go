@@ -8,6 +8,7 @@
 //   - use.go: one use: Lock, levels, Unlock, and the events of each
 //   - under_lock.go: actions while a lock is held
 //   - sides.go: uses of read-write locks
+//   - permits.go: uses of semaphores
 //   - misuse.go: uses that break a rule on purpose
 //   - locker.go: the common interface of all locks, and the outcomes of calls
 //   - draw.go: random choices
@@ -46,6 +47,8 @@ func (c *Process) Play(id int, r *rand.Rand) {
 			p.together()
 		case x < p.Misuse+p.Shared+p.Sides:
 			p.readOrWrite()
+		case x < p.Misuse+p.Shared+p.Sides+p.Permits:
+			p.usePermit()
 		default:
 			p.alone()
 		}

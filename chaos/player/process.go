@@ -23,6 +23,8 @@ type Habits struct {
 	Shared    float64 // of uses that two goroutines share
 	Sides     float64 // of uses of read-write locks,
 	Reads     float64 // and of those the share that only reads
+	Permits   float64 // of uses of semaphores,
+	Heavy     float64 // and of those the share with a weight above 1
 	Misuse    float64 // of uses that break a rule of the library on purpose
 	Impatient float64 // of waits that end soon
 	Long      float64 // of holds that last for long
@@ -38,6 +40,8 @@ type Process struct {
 	Number       int
 	Locks        *relock.Client
 	Names, Sided []string        // of locks, and of read-write locks
+	Semaphores   []string        // their names,
+	Limit        int             // and the limit of each
 	Life         context.Context // of waits without another end
 	Stopping     <-chan struct{} // closed when no new use may begin
 

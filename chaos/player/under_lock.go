@@ -17,7 +17,11 @@ func (u *use) spend(d time.Duration) {
 		u.compare()
 	}
 	// A re-entry extends the lease, too. In a long hold re-entries are rare, so that renewals are needed.
-	for again := 0.15; u.valid() && !u.over(); again /= 2 {
+	again := 0.15
+	if u.weight > 0 { // a permit is not entered again
+		again = 0
+	}
+	for ; u.valid() && !u.over(); again /= 2 {
 		u.act(again)
 		left := time.Until(end)
 		if left <= 0 {
@@ -29,7 +33,7 @@ func (u *use) spend(d time.Duration) {
 	if u.hold.Err() != nil && u.Chance(0.5) {
 		u.write() // as a careless user does, without a check
 	}
-	if errors.Is(context.Cause(u.hold), relock.ErrLost) && !u.shared && u.Chance(0.5) {
+	if errors.Is(context.Cause(u.hold), relock.ErrLost) && !u.shared && u.weight == 0 && u.Chance(0.5) {
 		u.lockLost()
 	}
 }
@@ -71,7 +75,7 @@ func (u *use) act(again float64) {
 
 // write writes to the resource of the lock, or of each of several locks.
 func (u *use) write() {
-	if !u.Protected || u.read || u.Untokened {
+	if !u.Protected || u.read || u.weight > 0 || u.Untokened {
 		return
 	}
 	token := u.m.FencingToken()

@@ -25,6 +25,7 @@ type use struct {
 	eager  bool          // it does not wait
 	fair   bool          // it is served in order
 	read   bool          // others may read, too
+	weight int           // of a permit; 0: it is a lock
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
 	asking int // number of the Lock in progress
@@ -125,10 +126,10 @@ func (u *use) lock() history.Outcome {
 	defer end()
 	op := u.number()
 	u.asking = op
-	try := u.eager || u.Chance(u.Try)
+	try := u.eager || u.weight <= 1 && u.Chance(u.Try)
 	u.record(history.Event{
 		Op: op, Kind: history.LockCall, Wait: int64(wait), MinHold: int64(u.least), Fixed: u.fixed,
-		Fair: u.fair && !u.shared && u.depth == 0, Note: u.kind(try),
+		Fair: u.fair && !u.shared && u.depth == 0, Note: u.kind(try), Weight: u.weight, Limit: u.limit(),
 	})
 	held, err := true, error(nil)
 	if u.depth > 0 {
@@ -166,10 +167,20 @@ func (u *use) lock() history.Outcome {
 	return e.Outcome
 }
 
+// limit returns the limit of the semaphore; 0: it is a lock.
+func (u *use) limit() int {
+	if u.weight == 0 {
+		return 0
+	}
+	return u.Limit
+}
+
 // kind returns the kind of the call.
 func (u *use) kind(try bool) string {
 	kind := "Mutex"
 	switch {
+	case u.weight > 0:
+		kind = "Semaphore"
 	case u.read:
 		kind = "RWMutex, read"
 	case strings.HasSuffix(u.owner, ".sides"):

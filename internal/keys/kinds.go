@@ -33,6 +33,12 @@ func LineOf(key string) LineKeys {
 	return LineKeys{Queue: ofLine(linePrefix, key), Entries: ofLine(entriesPrefix, key)}
 }
 
+// PermitLineOf returns the names of the line of key, if it is a semaphore. They differ from those of a lock, so no script grants
+// a lock to a waiter for permits, or the other way round.
+func PermitLineOf(key string) LineKeys {
+	return LineKeys{Queue: ofLine(permitLinePrefix, key), Entries: ofLine(permitEntriesPrefix, key)}
+}
+
 // GrantsPrefix begins the names of the channels for grants of key. Each process
 // has one, whose name ends with its uuid.
 func GrantsPrefix(key string) string { return ofLine(grantsPrefix, key) + ":" }
@@ -40,12 +46,12 @@ func GrantsPrefix(key string) string { return ofLine(grantsPrefix, key) + ":" }
 // WantedOf returns the channel on which the requests of waiters for key are announced.
 func WantedOf(key string) string { return ofLine(wantedPrefix, key) }
 
-// Semaphore makes t, of one key, the key of a semaphore. Init comes before it. The line of a semaphore has names of its
-// own, so no script grants a lock to a waiter for permits, or the other way round.
+// Semaphore makes t, of one key, the key of a semaphore. Init comes before it.
 func (t *Set) Semaphore() {
 	key := t.Keys[0]
 	t.Side = Permits
-	t.Line = boxed(key, t.Counters[0], ofLine(permitLinePrefix, key), ofLine(permitEntriesPrefix, key))
+	line := PermitLineOf(key)
+	t.Line = boxed(key, t.Counters[0], line.Queue, line.Entries)
 }
 
 // RWKeys are the names of a read-write lock besides its key. They are Redisson's, except the claim.

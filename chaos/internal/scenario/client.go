@@ -48,7 +48,7 @@ var clientScenarios = []*Scenario{
 			{
 				Kind: deployment.Standalone, Faults: []stage.Fault{crowd},
 				Work: usual().With(func(w *worker.Workload) {
-					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair, w.Sides = 340, 1, 0, 0, 0, 0, 0, 0
+					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair, w.Sides, w.Permits = 340, 1, 0, 0, 0, 0, 0, 0, 0
 					w.TTL = 2 * time.Second
 				}),
 			},
@@ -61,7 +61,7 @@ var clientScenarios = []*Scenario{
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Faults: []stage.Fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter, pauseWaiterLong},
 			Work: usual().With(func(w *worker.Workload) {
-				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
+				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Permits, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 0, 500*time.Millisecond
 			}),
 		}},
 	},
@@ -155,6 +155,9 @@ func firstInLine(a *stage.Act) *stage.Process {
 func standsFirst(a *stage.Act) *stage.Process {
 	lock := a.Lock()
 	line := keys.LineOf(lock)
+	if a.IsSemaphore(lock) {
+		line = keys.PermitLineOf(lock)
+	}
 	server, err := a.Deployment.Master(a, lock)
 	if err != nil {
 		return nil

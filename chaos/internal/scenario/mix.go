@@ -52,7 +52,8 @@ var anywhere = []int{1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 15, 18, 22, 27}
 // forgetting are the scenarios whose faults delete token counters: after a clock was set back, tokens would begin again.
 var forgetting = []int{13, 14}
 
-// faultsOn are the faults of all scenarios that can be played on a deployment.
+// faultsOn are the faults of all scenarios that can be played on a deployment. Those of semaphores are among them, except that
+// processes are replaced.
 func faultsOn(k deployment.Kind) []stage.Fault {
 	single := k == deployment.Standalone || k == deployment.Persistent || k == deployment.Skewed
 	var faults []stage.Fault

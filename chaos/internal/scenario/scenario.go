@@ -7,6 +7,7 @@
 //   - workloads.go: the ways in which locks are used
 //   - network.go, server.go, refusal.go, failover.go, quorum.go, client.go: the scenarios by the part that they break, and
 //     their faults
+//   - permits.go: the scenarios of semaphores
 //   - mix.go: everything at random
 //   - targeted.go: scenarios for one promise each
 //   - faults.go: helpers of several faults
@@ -54,12 +55,12 @@ func (s *Scenario) Kinds() []string {
 
 // general are the scenarios of the selection "all", in the order of their numbers.
 var general = slices.SortedFunc(
-	slices.Values(slices.Concat(networkScenarios, serverScenarios, failoverScenarios, quorumScenarios, clientScenarios, []*Scenario{mix})),
+	slices.Values(slices.Concat(networkScenarios, serverScenarios, failoverScenarios, quorumScenarios, clientScenarios, permitScenarios, []*Scenario{mix})),
 	func(a, b *Scenario) int { return cmp.Compare(a.Number, b.Number) },
 )
 
 // All returns every scenario: those of the selection "all", and those for one promise each.
-func All() []*Scenario { return slices.Concat(general, targeted) }
+func All() []*Scenario { return slices.Concat(general, targeted, targetedAtPermits) }
 
 // Choose returns the scenarios of a selection: "all", a turn as "2/4" of these, or names and numbers, separated by commas.
 func Choose(names string) ([]*Scenario, error) {

@@ -42,7 +42,7 @@ func TestScenario_HasANumberANameAndAnInjection(t *testing.T) {
 			require.True(t, setup.Draw != nil || len(setup.Faults) > 0, s.Name)
 		}
 	}
-	for i := 1; i <= 33; i++ {
+	for i := 1; i <= 39; i++ {
 		require.True(t, seen[strconv.Itoa(i)], "scenario %d", i)
 	}
 }

@@ -10,15 +10,20 @@ import (
 // usual is the workload of most scenarios: some of everything.
 func usual() worker.Workload {
 	return worker.Workload{
-		Habits:    player.Habits{TTL: time.Second, Long: 0.03, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7},
-		Processes: 3, Workers: 6, Names: 3,
+		Habits:    player.Habits{TTL: time.Second, Long: 0.03, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7, Permits: 0.15, Heavy: 0.25},
+		Processes: 3, Workers: 6, Names: 3, Limit: 4,
 		Poll: 250 * time.Millisecond, Joint: 0.1, Lasting: [2]float64{0.5, 2},
 	}
 }
 
-// plain is a workload without fair locks and read-write locks.
+// plain is a workload without fair locks, read-write locks and semaphores.
 func plain() worker.Workload {
-	return usual().With(func(w *worker.Workload) { w.Fair, w.Sides = 0, 0 })
+	return usual().With(func(w *worker.Workload) { w.Fair, w.Sides, w.Permits = 0, 0, 0 })
+}
+
+// permitted is a workload of semaphores only.
+func permitted() worker.Workload {
+	return plain().With(func(w *worker.Workload) { w.Permits, w.Names, w.Shared, w.Joint, w.Long = 1, 0, 0, 0, 0.03 })
 }
 
 // untokened is a workload without tokens, of many owners of one process for the same locks: the process hands over locally.

@@ -12,11 +12,13 @@ import (
 
 // steps make the library run each of its scripts, in an order in which each step runs scripts of at most one new verb.
 func (l *finder) steps() []step {
-	plain, sides, batch := newWatched(), newWatched(), newWatched()
+	plain, sides, batch, permits := newWatched(), newWatched(), newWatched(), newWatched()
 	m := l.locks.Mutex("learn", plain.options...)
 	untokened := l.untokened.Mutex("learn-untokened", batch.options...)
 	both := l.locks.MultiMutex([]string{"{learn}-a", "{learn}-b"})
 	rw := l.locks.RWMutex("learn-sides", sides.options...)
+	semaphore := l.locks.Semaphore("learn-permits", 1, permits.options...)
+	var permit *relock.Permit
 	lock := func(do func(context.Context) error) func() error {
 		return func() error { return do(l.ctx) }
 	}
@@ -53,6 +55,11 @@ func (l *finder) steps() []step {
 		{"", l.follow(sides, rw)},
 		{Handoff, rw.Unlock},
 		{Release, sides.followed},
+		// Permits have scripts of their own.
+		{Acquire, func() (err error) { permit, err = semaphore.Acquire(l.ctx); return err }},
+		{Renew, l.await(permits.renewed)},
+		{Release, func() error { return permit.Release() }},
+		{Poll, l.pollForPermit},
 	}
 }
 
@@ -156,4 +163,24 @@ func (l *finder) pollOnce() error {
 	}()
 	err := l.awaitUnknownOutcome()
 	return errors.Join(err, held.Unlock(), <-served)
+}
+
+// pollForPermit is pollOnce with a semaphore. The weights are so large that a library that is wrong by one polls, too.
+func (l *finder) pollForPermit() error {
+	const all = 3
+	held, err := l.untokened.Semaphore("learn-permits", all).AcquireN(l.ctx, all)
+	if err != nil {
+		return err
+	}
+	waiter := l.locks.Semaphore("learn-permits", all, relock.WithSafetyPoll(50*time.Millisecond))
+	served := make(chan error, 1)
+	go func() {
+		p, err := waiter.AcquireN(l.ctx, all)
+		if err == nil {
+			err = p.Release()
+		}
+		served <- err
+	}()
+	err = l.awaitUnknownOutcome()
+	return errors.Join(err, held.Release(), <-served)
 }

@@ -97,11 +97,14 @@ func (a *Act) outage(process int, d time.Duration) {
 	a.round.outages = append(a.round.outages, o)
 }
 
-// Lock returns the name of a random lock.
+// Lock returns the name of a random lock or semaphore.
 func (a *Act) Lock() string {
-	all := slices.Concat(a.round.locks, a.round.sided)
+	all := slices.Concat(a.round.locks, a.round.sided, a.round.semaphores)
 	return all[a.Rand.IntN(len(all))]
 }
+
+// IsSemaphore reports whether a name that Lock has returned is that of a semaphore.
+func (a *Act) IsSemaphore(name string) bool { return slices.Contains(a.round.semaphores, name) }
 
 // Script matches the commands of the library for verb.
 func (a *Act) Script(verb scripts.Verb) redistest.Match { return a.round.stage.scripts[verb] }
@@ -181,4 +184,21 @@ func (a *Act) Kill(p *Process) error {
 	a.recordNow(history.Event{Process: p.Number, Kind: history.Killed})
 	a.Hit()
 	return a.round.spawn()
+}
+
+// Deploy stops a process, as the deployment of a new version does, and starts another one whose semaphores have another limit.
+// Both run until the uses of the old one have ended. It counts as a hit.
+func (a *Act) Deploy(p *Process, limit int) error {
+	a.Logf("process %d is replaced by one with the limit %d", p.Number, limit)
+	a.round.mu.Lock()
+	a.round.work.Limit = limit
+	a.round.mu.Unlock()
+	p.stop()
+	a.Hit()
+	err := a.round.spawn()
+	select {
+	case <-p.done:
+	case <-a.Done():
+	}
+	return err
 }

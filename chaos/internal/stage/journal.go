@@ -14,12 +14,18 @@ type journal struct {
 
 	mu      sync.Mutex // guards the rest
 	events  []history.Event
-	holders map[string]int // by lock: the last process that reported that it holds the lock
+	holders map[holder]bool // who reported that they hold a lock
+}
+
+// holder is a worker that holds a lock.
+type holder struct {
+	process, worker int
+	lock            string
 }
 
 // newJournal returns the journal of a round that begins now.
 func newJournal() *journal {
-	j := &journal{began: history.Now(), holders: map[string]int{}}
+	j := &journal{began: history.Now(), holders: map[holder]bool{}}
 	j.record(history.Event{At: j.began, Kind: history.Began})
 	return j
 }
@@ -31,9 +37,9 @@ func (j *journal) record(e history.Event) {
 	j.events = append(j.events, e)
 	switch e.Kind {
 	case history.Held:
-		j.holders[e.Lock] = e.Process
+		j.holders[holder{e.Process, e.Worker, e.Lock}] = true
 	case history.UnlockCall, history.Lost:
-		delete(j.holders, e.Lock)
+		delete(j.holders, holder{e.Process, e.Worker, e.Lock})
 	}
 }
 
@@ -47,8 +53,8 @@ func (j *journal) recordNow(e history.Event) {
 func (j *journal) holds(process int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, holder := range j.holders {
-		if holder == process {
+	for h := range j.holders {
+		if h.process == process {
 			return true
 		}
 	}

@@ -20,16 +20,17 @@ type round struct {
 	stage      *Stage
 	plan       *Plan
 	setup      Setup
-	work       worker.Workload // of the setup, with changes of the round
 	deployment *deployment.Deployment
 	number     int      // in the plan
 	locks      []string // their names
 	sided      []string // those of the read-write locks
+	semaphores []string
 	journal    *journal
 
-	mu        sync.Mutex // guards the rest
-	processes []*Process // all that were ever started
-	hits      int        // of faults
+	mu        sync.Mutex      // guards the rest
+	work      worker.Workload // of the setup, with changes of the round; only the limit changes later
+	processes []*Process      // all that were ever started
+	hits      int             // of faults
 	outages   []Outage
 	breaches  []string // of the plan's own promises, noticed by its faults
 	failed    error    // a failure of the stage itself
@@ -48,6 +49,9 @@ func newRound(s *Stage, p *Plan, setup Setup, d *deployment.Deployment, number i
 	}
 	if r.work.Sides > 0 {
 		r.sided = []string{fmt.Sprintf("{r%d}:rw", s.rounds), fmt.Sprintf("r%d-rw", s.rounds)}
+	}
+	if r.work.Permits > 0 {
+		r.semaphores = []string{fmt.Sprintf("{r%d}:permits", s.rounds), fmt.Sprintf("r%d-permits", s.rounds)}
 	}
 	return r
 }
@@ -129,15 +133,19 @@ func (r *round) broken() error {
 
 // spawn starts another client process.
 func (r *round) spawn() error {
+	r.mu.Lock()
+	work := r.work
+	r.mu.Unlock()
 	p, err := startProcess(worker.Config{
-		Process:  len(r.processes) + 1,
-		Seed:     r.stage.seed + uint64(r.number),
-		Kind:     r.deployment.Kind,
-		Addrs:    r.deployment.Entrances(),
-		Resource: r.protected(),
-		Locks:    r.locks,
-		Sided:    r.sided,
-		Work:     r.work,
+		Process:    len(r.processes) + 1,
+		Seed:       r.stage.seed + uint64(r.number),
+		Kind:       r.deployment.Kind,
+		Addrs:      r.deployment.Entrances(),
+		Resource:   r.protected(),
+		Locks:      r.locks,
+		Sided:      r.sided,
+		Semaphores: r.semaphores,
+		Work:       work,
 	}, r.deployment.Reached(), r.journal.record)
 	if err != nil {
 		return err

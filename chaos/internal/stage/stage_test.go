@@ -148,6 +148,35 @@ func TestStage_KilledProcessIsReplacedAndAPausedOneGoesOn(t *testing.T) {
 	require.Empty(t, res.Violations)
 }
 
+func TestStage_DeployedProcessHasAnotherLimit(t *testing.T) {
+	t.Parallel()
+	s := newTestStage(t)
+	setup := fixture(Fault{Inject: func(a *Act) error { return a.Deploy(a.Victim(), 5) }})
+	setup.Work.Processes, setup.Work.Workers, setup.Work.Shared, setup.Work.Sides, setup.Work.Permits, setup.Work.Limit = 2, 3, 0, 0, 1, 2
+	p := &Plan{Name: "deployments", Setups: []Setup{setup}, Check: func(e *Evidence) error {
+		limits, ended := map[int]int{}, 0
+		for _, event := range e.Events {
+			switch event.Kind {
+			case history.LockCall:
+				require.Contains(t, []int{0, event.Limit}, limits[event.Process], "a process has one limit")
+				limits[event.Process] = event.Limit
+			case history.Bye:
+				ended++
+			}
+		}
+		require.Len(t, e.round.processes, 2+e.round.hits)
+		require.Equal(t, ended, len(e.round.processes), "the old ones end, too")
+		for process, limit := range limits {
+			require.Equal(t, process > 2, limit == 5, "process %d has the limit %d", process, limit)
+		}
+		return nil
+	}}
+	res, err := s.Play(t.Context(), p, 300*time.Millisecond)
+	require.NoError(t, err)
+	require.Empty(t, res.Violations)
+	require.Positive(t, res.Hits)
+}
+
 func TestStage_PlanWithoutAHitIsAnError(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)

@@ -65,7 +65,7 @@ type countedConn struct {
 }
 
 // wakeUps are parts of the names of wake-up channels, and of no key.
-var wakeUps = [][]byte{[]byte("redisson_lock__channel"), []byte("redisson_rwlock:")}
+var wakeUps = [][]byte{[]byte("redisson_lock__channel"), []byte("redisson_rwlock:"), []byte("relock_line_grants")}
 
 func (c *countedConn) Write(b []byte) (int, error) {
 	wakes := func(channel []byte) bool { return bytes.Contains(b, channel) }

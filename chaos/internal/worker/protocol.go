@@ -10,15 +10,16 @@ import (
 // Config is the configuration of a client process: the first line of its standard input, as JSON. The lines after it are
 // Orders. At the end of the input the process stops.
 type Config struct {
-	Process  int    // its number, for its events
-	Seed     uint64 // of the random choices of its workers
-	Kind     deployment.Kind
-	Addrs    []string          // of the nodes, or of the sentinels
-	Relays   map[string]string // the address to dial instead, by address
-	Resource string            // that the locks protect, for resource.Open; "": none
-	Locks    []string          // the names; the first two may be held at once, by a MultiMutex
-	Sided    []string          // the names of the read-write locks
-	Work     Workload
+	Process    int    // its number, for its events
+	Seed       uint64 // of the random choices of its workers
+	Kind       deployment.Kind
+	Addrs      []string          // of the nodes, or of the sentinels
+	Relays     map[string]string // the address to dial instead, by address
+	Resource   string            // that the locks protect, for resource.Open; "": none
+	Locks      []string          // the names; the first two may be held at once, by a MultiMutex
+	Sided      []string          // the names of the read-write locks
+	Semaphores []string          // the names of the semaphores
+	Work       Workload
 }
 
 // Order is a request to a client process during the run: a line of its standard input.
@@ -35,6 +36,7 @@ type Workload struct {
 	Processes int           // of the clients
 	Workers   int           // goroutines in each
 	Names     int           // of locks
+	Limit     int           // of semaphores
 	Poll      time.Duration // the safety poll of the library's client
 	Joint     float64       // share of holds of two names at once, from 0 to 1
 	Lasting   [2]float64    // how many TTLs a long hold lasts, at least and at most

@@ -50,13 +50,13 @@ func runBriefly(t *testing.T, config Config, d time.Duration, orders ...Order) [
 
 func clientOf(addr string, change func(*Workload), locks ...string) Config {
 	work := Workload{
-		Habits:    player.Habits{TTL: 2 * time.Second, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Reads: 0.7},
-		Processes: 3, Workers: 6, Names: 3, Poll: 250 * time.Millisecond, Joint: 0.1, Counts: true,
+		Habits:    player.Habits{TTL: 2 * time.Second, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Reads: 0.7, Permits: 0.2, Heavy: 0.5},
+		Processes: 3, Workers: 6, Names: 3, Limit: 3, Poll: 250 * time.Millisecond, Joint: 0.1, Counts: true,
 	}
 	if change != nil {
 		change(&work)
 	}
-	return Config{Process: 1, Seed: 1, Kind: deployment.Standalone, Addrs: []string{addr}, Locks: locks, Work: work}
+	return Config{Process: 1, Seed: 1, Kind: deployment.Standalone, Addrs: []string{addr}, Locks: locks, Semaphores: []string{locks[0] + "-permits"}, Work: work}
 }
 
 func requireKept(t *testing.T, events []history.Event) check.Report {
@@ -96,7 +96,7 @@ func TestWorker_ReportsAllThatItDoesAndLeavesNothing(t *testing.T) {
 		if b.Real {
 			config.Resource = "redis://" + redistest.NewServer(t).Addr
 		}
-		wanted := []string{"many holds", "levels compared with Redis'", "a MultiMutex", "a shared owner", "a re-entry"}
+		wanted := []string{"many holds", "levels compared with Redis'", "a MultiMutex", "a shared owner", "a re-entry", "a heavy permit", "a permit compared with Redis'"}
 		if b.Real {
 			wanted = append(wanted, "a write")
 		}
@@ -116,6 +116,12 @@ func TestWorker_ReportsAllThatItDoesAndLeavesNothing(t *testing.T) {
 				see("a write")
 			}
 			for _, e := range events {
+				if e.Weight > 1 {
+					see("a heavy permit")
+				}
+				if e.Kind == history.Counted && e.Lock == config.Semaphores[0] {
+					see("a permit compared with Redis'")
+				}
 				if e.Kind == history.LockReturn && e.Outcome == history.OK {
 					if e.Lock == "{"+key+"}:a,{"+key+"}:b" {
 						see("a MultiMutex")
