@@ -339,21 +339,52 @@ writes = n.Field + keys.WriteSuffix
 			{Old: "tonumber(limit)", New: "tonumber(limit) + 1"},
 			{Old: "tonumber(head.keep)", New: "tonumber(head.keep) + 1"},
 		},
-	},
-	{
-		Name:   "permit-live-dropped",
-		Breaks: "a permit is removed a second before the end of its lease",
-		Edits:  []Edit{{Old: "till > now", New: "till > now + 1000"}},
+		Catch: []string{"permits-calm"},
 	},
 	{
 		Name:   "permit-weight-forgotten",
 		Breaks: "every permit counts as one",
 		Edits:  []Edit{{Old: "weight(permit) or 1", New: "1"}},
+		Catch:  []string{"permits-calm"},
+	},
+	{
+		Name:   "permit-live-dropped",
+		Breaks: "a permit is removed a second before the end of its lease",
+		Edits:  []Edit{{Old: "till > now", New: "till > now + 1000"}},
+		Catch:  []string{"permits-expire"},
+	},
+	{
+		Name:   "permit-expired-live",
+		Breaks: "a permit whose lease is over counts until the key expires",
+		Edits:  []Edit{{Old: "not first or till > now", New: "true"}},
+		Catch:  []string{"permits-expire"},
+	},
+	{
+		Name:   "permit-renew-recreates",
+		Breaks: "a renewal brings back a permit that is lost",
+		Edits: []Edit{
+			{Old: "has(KEYS[i], ARGV[1 + i], now)", New: "true"},
+			{Old: "'XX', 'GT'", New: "'GT'"},
+		},
+		Catch: []string{"permits-deleted"},
 	},
 	{
 		Name:   "permit-release-no-owner",
 		Breaks: "a release ends the permit that ends first, whoever has it",
 		Edits:  []Edit{{Old: "remove(set, field)", New: "remove(set, member('0'))"}},
+		Catch:  []string{"permits-calm"},
+	},
+	{
+		Name:   "permit-one-head",
+		Breaks: "a script serves the first in line only, although others fit, too",
+		Edits:  []Edit{{Old: "first(count)", New: "not next(served) and first(count) or nil"}},
+		Catch:  []string{"permits-at-once"},
+	},
+	{
+		Name:   "permit-overtakes",
+		Breaks: "a small request that fits is served before a large one that waits",
+		Edits:  []Edit{{Old: "redis.call('exists', queue) == 1 or "}},
+		Catch:  []string{"permits-calm"},
 	},
 
 	// Quorums, and time-outs.

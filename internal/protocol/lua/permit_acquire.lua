@@ -25,7 +25,7 @@ local served
 if not redis.call('zscore', set, field) then
   used, served = serve_all(publish, count, used, now)
   if not served[field] then
-    -- mutant: permit-over-limit/1
+    -- mutant: permit-over-limit/1, permit-overtakes
     if redis.call('exists', queue) == 1 or used + weight(field) > tonumber(limit) then
       local reply = full(now)
       if ARGV[6] then

@@ -49,6 +49,7 @@ end
 -- Extends the lease of a permit, and never shortens it.
 local function prolong(key, permit, now, lease)
   local till = string.format('%.0f', now + lease)
+  -- mutant: permit-renew-recreates/2
   each(permit, function(member) redis.call('zadd', key, 'XX', 'GT', till, member) end)
   lengthen(key, lease)
 end
@@ -90,7 +91,7 @@ local function in_use(now)
   while used do
     local first, till = member('0')
     if first == false then return nil, {-1, 1} end
-    -- mutant: permit-live-dropped
+    -- mutant: permit-live-dropped, permit-expired-live
     if not first or till > now then break end
     redis.call('zrem', set, first)
     used = used - 1
@@ -142,6 +143,7 @@ local function serve_all(publish, count, used, now)
       end
       table.insert(payloads[head.channel], head.ticket .. ' 0')
     end
+    -- mutant: permit-one-head
     head = first(count)
   end
   local least

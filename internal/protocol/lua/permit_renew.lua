@@ -10,6 +10,7 @@
 local lease, now, lost = tonumber(ARGV[1]), clock(), {}
 redis.pcall('zrem', KEYS[1], '') -- needs no memory, and so opens the way for ZADD
 for i = 1, #KEYS do
+  -- mutant: permit-renew-recreates/1
   if has(KEYS[i], ARGV[1 + i], now) then
     prolong(KEYS[i], ARGV[1 + i], now, lease)
   else
