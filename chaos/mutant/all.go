@@ -336,6 +336,7 @@ writes = n.Field + keys.WriteSuffix
 		Name:   "permit-over-limit",
 		Breaks: "a permit is granted if the limit is exceeded by one",
 		Edits: []Edit{
+			{Old: "tonumber(ARGV[3])", New: "tonumber(ARGV[3]) + 1"},
 			{Old: "tonumber(limit)", New: "tonumber(limit) + 1"},
 			{Old: "tonumber(head.keep)", New: "tonumber(head.keep) + 1"},
 		},
@@ -350,8 +351,11 @@ writes = n.Field + keys.WriteSuffix
 	{
 		Name:   "permit-live-dropped",
 		Breaks: "a permit is removed a second before the end of its lease",
-		Edits:  []Edit{{Old: "till > now", New: "till > now + 1000"}},
-		Catch:  []string{"permits-expire"},
+		Edits: []Edit{
+			{Old: "tonumber(first[2]) > now", New: "tonumber(first[2]) > now + 1000"},
+			{Old: "till > now", New: "till > now + 1000"},
+		},
+		Catch: []string{"permits-expire"},
 	},
 	{
 		Name:   "permit-expired-live",
@@ -371,8 +375,11 @@ writes = n.Field + keys.WriteSuffix
 	{
 		Name:   "permit-release-no-owner",
 		Breaks: "a release ends the permit that ends first, whoever has it",
-		Edits:  []Edit{{Old: "remove(set, field)", New: "remove(set, member('0'))"}},
-		Catch:  []string{"permits-calm"},
+		Edits: []Edit{
+			{Old: "'zrem', KEYS[1], ARGV[1]", New: "'zrem', KEYS[1], first[1]"},
+			{Old: "remove(set, field)", New: "remove(set, member('0'))"},
+		},
+		Catch: []string{"permits-calm"},
 	},
 	{
 		Name:   "permit-one-head",

@@ -12,6 +12,32 @@
 --   {-4, 1}                  the key of the line contains something else
 --
 -- Sent again, it finds the permit, and extends the lease, or finds the entry, which keeps its place.
+
+-- The usual case: one permit, an empty line, and room beside permits that are all live. Defining functions would cost more
+-- than it does. If one of the three keys exists and ZCARD is above 0, that is the semaphore, and there is no line.
+local found = string.sub(ARGV[1], -2) == ':1' and redis.pcall('exists', KEYS[1], KEYS[3], KEYS[4])
+local used = found == 0 and 0 or found == 1 and redis.pcall('zcard', KEYS[1])
+-- mutant: permit-over-limit/1
+if type(used) == 'number' and used < tonumber(ARGV[3]) and (used > 0 or found == 0) then
+  local now, fits = redis.call('time'), used == 0
+  now = now[1] * 1000 + math.floor(now[2] / 1000)
+  if not fits then -- see in_use
+    local first, last = redis.call('zrange', KEYS[1], '0', '0', 'withscores'), redis.call('zrange', KEYS[1], '-1', '-1')[1]
+    local member = '^[^:]+:[^:]+:[1-9]%d*:?%d*$'
+    -- mutant: permit-live-dropped/1
+    if last and string.find(first[1], member) and string.find(last, member) and tonumber(first[2]) > now then fits = true end
+  end
+  -- NX: a copy of a request that was granted finds the permit.
+  if fits and redis.call('zadd', KEYS[1], 'nx', string.format('%.0f', now + ARGV[2]), ARGV[1]) == 1 then
+    if used > 0 and redis.call('pttl', KEYS[1]) >= tonumber(ARGV[2]) then return 1 end
+    local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
+    if type(set) ~= 'table' then return 1 end
+    redis.call('zrem', KEYS[1], ARGV[1]) -- see give
+    return set
+  end
+end
+
+-- prelude
 local field, lease, limit, publish, count = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 if spoiled() then return {-4, 1} end
 if not queue then -- raises the error as the server words it
@@ -25,7 +51,7 @@ local served
 if not redis.call('zscore', set, field) then
   used, served = serve_all(publish, count, used, now)
   if not served[field] then
-    -- mutant: permit-over-limit/1, permit-overtakes
+    -- mutant: permit-over-limit/2, permit-overtakes
     if redis.call('exists', queue) == 1 or used + weight(field) > tonumber(limit) then
       local reply = full(now)
       if ARGV[6] then

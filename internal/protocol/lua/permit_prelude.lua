@@ -91,7 +91,7 @@ local function in_use(now)
   while used do
     local first, till = member('0')
     if first == false then return nil, {-1, 1} end
-    -- mutant: permit-live-dropped, permit-expired-live
+    -- mutant: permit-live-dropped/2, permit-expired-live
     if not first or till > now then break end
     redis.call('zrem', set, first)
     used = used - 1
@@ -132,7 +132,7 @@ local function serve_all(publish, count, used, now)
     if not wanted then
       leave(head.field) -- another program wrote it
     elseif not restore(head.channel, now) then
-      -- mutant: permit-over-limit/2
+      -- mutant: permit-over-limit/3
       if used + wanted > tonumber(head.keep) then break end
       leave(head.field)
       if give(head.field, now, head.lease) then break end
