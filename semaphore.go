@@ -86,7 +86,7 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) { return s.Acq
 // tries. A call that is already waiting survives an outage of one TTL.
 //
 // One round trip, which returns the permit or an entry in the line, and one more [WithReplicas]. While
-// calls of this process wait, one request renews their entries, every third of 5 s, of twice
+// calls of this process wait, one request renews up to 500 of their entries, every third of 5 s, of twice
 // [WithSafetyPoll], or of the TTL, whichever is shortest. Each unit of the weight costs Redis about a
 // microsecond.
 func (s *Semaphore) AcquireN(ctx context.Context, weight int) (*Permit, error) {

@@ -19,7 +19,7 @@ const Command = "go run -C sim . -scale -publish .."
 
 // Markdown is the report as tables.
 func (r *Report) Markdown() string {
-	return r.fleetTable() + "\n" + r.manyTable() + "\n" + r.outageTable()
+	return r.fleetTable() + "\n" + r.manyTable() + "\n" + r.permitsTable() + "\n" + r.outageTable()
 }
 
 // Publish writes tables and picture into the pages, below the root of the repository.
@@ -31,6 +31,7 @@ func (r *Report) Publish(root string) error {
 		os.WriteFile(filepath.Join(root, "docs", "pictures", "scale.svg"), []byte(r.picture()), 0o644),
 		draw.ReplaceBlock(page, "fleets", block+"Each process has one goroutine, and keeps the lock for 1 ms:\n\n"+r.fleetTable()),
 		draw.ReplaceBlock(page, "many", r.manyTable()),
+		draw.ReplaceBlock(page, "permits", r.permitsTable()),
 		draw.ReplaceBlock(page, "outages", r.outageTable()))
 }
 
@@ -84,6 +85,17 @@ func (r *Report) manyTable() string {
 		row("the same: goroutines more than before", draw.Thousands(n.Goroutines))
 		row("the same: commands per s, all of them renewals", draw.Thousands(n.Renewals))
 		row("all are unlocked: bytes that are left for each", draw.Thousands(max(0, n.LeftBytes)))
+	}
+	return b.String()
+}
+
+func (r *Report) permitsTable() string {
+	var b strings.Builder
+	b.WriteString("| processes | waiters of each | bytes for each | scripts per s of a process, meanwhile | first served after | then all, within | scripts per permit | most in use |\n" +
+		"|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	for _, p := range r.Permits {
+		fmt.Fprintf(&b, "| %s | %s | %s | %.1f | %s | %s | %.2f | %d of %d |\n", whole(p.Processes), whole(p.Waiters), draw.Thousands(p.Bytes),
+			p.Idle, span(p.Blocked), span(p.Served), p.Scripts, p.Most, p.Limit)
 	}
 	return b.String()
 }

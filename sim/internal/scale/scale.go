@@ -1,10 +1,10 @@
-// Package scale measures how the library scales: with processes that share a name, with goroutines that wait, with names, and
+// Package scale measures how the library scales: with processes that share a name, with goroutines that wait, for a lock or for permits, with names, and
 // with processes that lose Redis at once. Clients and scripts are real, time is virtual.
 //
 // The files:
 //
 //   - scale.go: the cases, and the report
-//   - fleet.go, names.go, outage.go: one measurement each
+//   - fleet.go, permits.go, names.go, outage.go: one measurement each
 //   - world.go: a server and processes, and their counters
 //   - publish.go: the tables and the picture of docs/scale.md
 package scale
@@ -27,6 +27,7 @@ var (
 	roundTrips = []time.Duration{200 * time.Microsecond, time.Millisecond, 30 * time.Millisecond}
 
 	fleets  = append(growing(), Fleet{Processes: 100, Waiters: 1000, RoundTrip: time.Millisecond, Hold: time.Millisecond, Rounds: 1})
+	permits = []Permits{ofPermits(1, 10_000), ofPermits(200, 5)}
 	names   = []Names{ofNames(100_000), ofNames(1_000_000)}
 	outages = []Outage{outage(100, false), outage(1000, false), outage(5000, false), outage(100, true), outage(1000, true)}
 )
@@ -46,6 +47,10 @@ func growing() []Fleet {
 	return all
 }
 
+func ofPermits(processes, waiters int) Permits {
+	return Permits{Processes: processes, Waiters: waiters, Limit: 4, RoundTrip: time.Millisecond, Hold: time.Millisecond}
+}
+
 func ofNames(count int) Names {
 	return Names{Processes: 4, Workers: 16, RoundTrip: time.Millisecond, Count: count}
 }
@@ -60,6 +65,7 @@ type Report struct {
 	Go      string // its version
 	Day     string // of the last measurement
 	Fleets  []FleetResult
+	Permits []PermitsResult
 	Names   []NamesResult
 	Outages []OutageResult
 }
@@ -107,6 +113,16 @@ func (r *Report) Measure(run bubble.Runner, only *regexp.Regexp, done func(name 
 			return err
 		}
 	}
+	for _, p := range permits {
+		err := measure(p.String(), func() error {
+			res, err := p.Run()
+			r.Permits = with(r.Permits, res, func(old PermitsResult) bool { return old.Permits == p })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	for _, n := range names {
 		err := measure(n.String(), func() error {
 			res, err := n.Run()
@@ -142,6 +158,8 @@ func with[T any](all []T, res T, same func(T) bool) []T {
 func (f Fleet) String() string {
 	return fmt.Sprintf("fleet of %d × %d, %v", f.Processes, f.Waiters, f.RoundTrip)
 }
+
+func (p Permits) String() string { return fmt.Sprintf("permits of %d × %d", p.Processes, p.Waiters) }
 
 func (n Names) String() string { return fmt.Sprintf("%d names", n.Count) }
 

@@ -55,6 +55,23 @@ func TestScale_WaitingGoroutinesCostRedisNothing(t *testing.T) {
 	require.GreaterOrEqual(t, f.Jain, 0.98)
 }
 
+func TestScale_WaitersForPermitsAreServedWithinTheLeaseOfTheDead(t *testing.T) {
+	for _, p := range []Permits{ofPermits(1, 500), ofPermits(20, 5)} {
+		t.Run(p.String(), func(t *testing.T) {
+			r := inBubble(t, p.Run)
+			t.Logf("%#v", r)
+			require.LessOrEqual(t, r.Blocked, 30*time.Second+50*time.Millisecond)
+			require.Equal(t, p.Limit, r.Most)
+			// A process that is new in the line sends two more, and may poll once more than the estimate.
+			require.LessOrEqual(t, r.Scripts, 2.05+3/float64(p.Waiters))
+			require.LessOrEqual(t, r.Idle, 0.7, "scripts per second of a process")
+			if p.Processes == 1 {
+				require.LessOrEqual(t, r.Goroutines, 1.1)
+			}
+		})
+	}
+}
+
 func TestScale_HeldNameNeedsNoGoroutineAndAnUnlockedOneNothing(t *testing.T) {
 	n := inBubble(t, Names{Processes: 2, Workers: 16, RoundTrip: time.Millisecond, Count: 2000}.Run)
 	require.LessOrEqual(t, n.Goroutines, 10.0)
@@ -123,7 +140,13 @@ func TestReport_PageShowsWhatWasMeasured(t *testing.T) {
 	for _, n := range r.Names {
 		require.Contains(t, names, n.Names, "it is not measured any more")
 	}
+	for _, p := range r.Permits {
+		require.Contains(t, permits, p.Permits, "it is not measured any more")
+		require.LessOrEqual(t, p.Blocked, 30*time.Second+50*time.Millisecond)
+		require.LessOrEqual(t, p.Most, p.Limit)
+	}
 	require.Len(t, r.Fleets, len(fleets))
+	require.Len(t, r.Permits, len(permits))
 	require.Len(t, r.Names, len(names))
 	require.Len(t, r.Outages, len(outages))
 	for _, o := range r.Outages {
