@@ -91,6 +91,8 @@ type Event struct {
 	// ends in :write. It is empty while the owner waits, and in Failed.
 	Owner string
 
+	Weight int // of a permit, or of the permit that the owner wants; otherwise 0
+
 	Token   int64         // the fencing token; 0 without WithFencing
 	Elapsed time.Duration // see the hook
 	Err     error         // see the hook
@@ -210,6 +212,9 @@ func (e Event) attrs() []slog.Attr {
 	if e.Side != "" {
 		attrs = append(attrs, slog.String("side", string(e.Side)))
 	}
+	if e.Weight > 1 {
+		attrs = append(attrs, slog.Int("weight", e.Weight))
+	}
 	if e.Token != 0 {
 		attrs = append(attrs, slog.Int64("token", e.Token))
 	}
@@ -247,6 +252,9 @@ func (s *session) report(name string, hook func(Event), o keys.Owner, e Event) {
 		defer s.inHook.Delete(caller)
 	}
 	e.OwnerID = o.String()
+	if e.Kind == KindSemaphore {
+		e.Weight = keys.WeightOf(e.OwnerID)
+	}
 	if errors.Is(e.Err, ErrLost) {
 		e.Cause = causeOf(e.Err)
 	}

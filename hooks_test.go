@@ -395,8 +395,12 @@ func TestLogHooks_LogALossAsAnErrorAndMostForDebugging(t *testing.T) {
 		require.Contains(t, text.String(), `name=orders kind=rw owner=job elapsed=1s side=read token=7 outcome=busy cause=gone error="so it is"`, name)
 	})
 	text.Reset()
+	logged.Acquired(relock.Event{Name: "llm", Kind: relock.KindSemaphore, Weight: 3})
+	require.Contains(t, text.String(), "weight=3")
+	text.Reset()
 	logged.Acquired(relock.Event{Name: "orders"})
 	require.NotContains(t, text.String(), "side")
+	require.NotContains(t, text.String(), "weight")
 	require.NotContains(t, text.String(), "error")
 
 	before := slog.Default()

@@ -448,9 +448,9 @@ func TestSemaphore_HooksReportPermits(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		var events chronicle
-		s := locksOn(t, b.Client(t), relock.WithHooks(events.Hooks())).Semaphore(key, 1)
-		p := acquired(t, s, 1)
-		waiting := acquiring(t.Context(), s, 1)
+		s := locksOn(t, b.Client(t), relock.WithHooks(events.Hooks())).Semaphore(key, 2)
+		p := acquired(t, s, 2)
+		waiting := acquiring(t.Context(), s, 2)
 		events.Await(t, "contended", 1)
 		require.NoError(t, p.Release())
 		g := redistest.Receive(t, waiting)
@@ -462,6 +462,11 @@ func TestSemaphore_HooksReportPermits(t *testing.T) {
 				require.Equal(t, relock.KindSemaphore, e.Kind, hook)
 				require.Contains(t, []string{p.ID(), g.permit.ID()}, e.Owner)
 				require.Equal(t, key, e.Name)
+			}
+		}
+		for _, hook := range []string{"contended", "acquired", "released"} {
+			for _, e := range events.Of(hook) {
+				require.Equal(t, 2, e.Weight, hook)
 			}
 		}
 	})
