@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/relocktest"
 )
 
@@ -47,6 +48,18 @@ func TestBadInput_MisuseFailsTheTestWithAnExplanation(t *testing.T) {
 	c, closed := relocktest.New(t), relocktest.New(t)
 	require.NoError(t, closed.Close())
 	require.NoError(t, c.Mutex("held").Lock(t.Context()))
+	large := acquired(t, c.Semaphore("awaited", 2), 1)
+	waiting := begin(func() error {
+		p, err := c.Semaphore("awaited", 2).AcquireN(t.Context(), 2)
+		if err == nil {
+			err = p.Release()
+		}
+		return err
+	})
+	redistest.Eventually(t, "one waits", func() bool {
+		state, err := c.Semaphore("awaited", 2).State(t.Context())
+		return err == nil && state.Waiting == 1
+	})
 	require.NoError(t, relocktest.Redis(t, c).Set(t.Context(), "data", "x", 0).Err())
 	foreign, err := relock.New(relocktest.Redis(t, c))
 	require.NoError(t, err)
@@ -72,6 +85,19 @@ func TestBadInput_MisuseFailsTheTestWithAnExplanation(t *testing.T) {
 			relocktest.HoldElsewhere(tb, c, "a{b")
 		},
 
+		`relocktest: hold permits of "awaited" elsewhere: others wait for them`: func(tb testing.TB) {
+			relocktest.HoldPermitsElsewhere(tb, c, "awaited", 1)
+		},
+		`relocktest: hold permits of "held" elsewhere: relock: try acquire "held": invalid name`: func(tb testing.TB) {
+			relocktest.HoldPermitsElsewhere(tb, c, "held", 1)
+		},
+		`relocktest: hold 0 permits of "free" elsewhere: it has to be at least one`: func(tb testing.TB) {
+			relocktest.HoldPermitsElsewhere(tb, c, "free", 0)
+		},
+		`relocktest: hold "awaited" elsewhere: relock: try lock "awaited": invalid name`: func(tb testing.TB) {
+			relocktest.HoldElsewhere(tb, c, "awaited")
+		},
+
 		"relocktest: an outage of 0s: it has to be positive":   func(tb testing.TB) { relocktest.Outage(tb, c, 0) },
 		"relocktest: an outage of -1ns: it has to be positive": func(tb testing.TB) { relocktest.Outage(tb, c, -1) },
 	} {
@@ -82,11 +108,14 @@ func TestBadInput_MisuseFailsTheTestWithAnExplanation(t *testing.T) {
 			func(tb testing.TB) { relocktest.Redis(tb, notOurs) },
 			func(tb testing.TB) { relocktest.Lose(tb, notOurs, "held") },
 			func(tb testing.TB) { relocktest.HoldElsewhere(tb, notOurs, "free") },
+			func(tb testing.TB) { relocktest.HoldPermitsElsewhere(tb, notOurs, "free", 1) },
 			func(tb testing.TB) { relocktest.Outage(tb, notOurs, time.Second) },
 		} {
 			require.Contains(t, failureOf(t, misuse), "not made by relocktest.New, or its test is over", name)
 		}
 	}
+	require.NoError(t, large.Release())
+	require.NoError(t, redistest.Receive(t, waiting))
 }
 
 func TestBadInput_CallsThatNeedRedisFailTheTestInAnOutage(t *testing.T) {

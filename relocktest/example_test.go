@@ -46,6 +46,23 @@ func ExampleHoldElsewhere() {
 	// true <nil>
 }
 
+// All 20 calls that a provider allows at a time are made by another process.
+func ExampleHoldPermitsElsewhere() {
+	t := startTest() // in a test: the *testing.T
+	defer t.end()
+
+	locks := relocktest.New(t)
+	release := relocktest.HoldPermitsElsewhere(t, locks, "llm", 20)
+	_, ok, err := locks.Semaphore("llm", 20).TryAcquire(t.Context())
+	fmt.Println(ok, err)
+	release()
+	_, ok, err = locks.Semaphore("llm", 20).TryAcquire(t.Context())
+	fmt.Println(ok, err)
+	// Output:
+	// false <nil>
+	// true <nil>
+}
+
 // In a bubble of testing/synctest the minute of this outage passes at once.
 func ExampleOutage() {
 	t := startTest() // in a test: the *testing.T

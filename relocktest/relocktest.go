@@ -59,21 +59,26 @@ func Redis(tb testing.TB, c *relock.Client) *redis.Client {
 	return serverOf(tb, c).rdb
 }
 
-// Lose ends the hold on name, of any kind of lock. When Lose returns, the context of a holder in c has
-// ended with the cause [relock.ErrLost], and Unlock will return that error. The lock is free, and goes
-// to the next waiter. A holder in another client notices at its next renewal, as when a key is deleted.
+// Lose ends the hold on name, of any kind of lock; of a semaphore it ends each permit that is in use.
+// When Lose returns, the context of a holder in c has ended with the cause [relock.ErrLost], and Unlock
+// or Release will return that error. The lock is free, and goes to the next waiter. A holder in another
+// client notices at its next renewal, as when a key is deleted.
 //
-// Lose blocks for two round trips. If the name is not held, Redis does not answer, or c was not made by
-// [New], the test fails at once.
+// Lose blocks for a few round trips, and one more for each permit. If the name is not held, Redis does
+// not answer, or c was not made by [New], the test fails at once.
 func Lose(tb testing.TB, c *relock.Client, name string) {
 	tb.Helper()
 	serverOf(tb, c)
 	ctx := context.WithoutCancel(tb.Context()) // a cleanup may call it
 	lost, err := c.Mutex(name).ForceUnlock(ctx)
-	if errors.Is(err, relock.ErrInvalidName) { // a read-write lock has names of its own
+	// A read-write lock and a semaphore have names of their own.
+	for _, lose := range []func(context.Context) (bool, error){c.RWMutex(name).ForceUnlock, permitsOf(c, name)} {
+		if !errors.Is(err, relock.ErrInvalidName) {
+			break
+		}
 		var invalid error
-		if lost, invalid = c.RWMutex(name).ForceUnlock(ctx); invalid == nil {
-			err = nil
+		if lost, invalid = lose(ctx); !errors.Is(invalid, relock.ErrInvalidName) {
+			err = invalid
 		}
 	}
 	switch {
@@ -84,12 +89,26 @@ func Lose(tb testing.TB, c *relock.Client, name string) {
 	}
 }
 
+// permitsOf returns a function that ends each permit of a semaphore that is in use. It returns whether there was one.
+func permitsOf(c *relock.Client, name string) func(context.Context) (bool, error) {
+	s := c.Semaphore(name, 1) // any limit will do: it is that of a request for a permit
+	return func(ctx context.Context) (lost bool, err error) {
+		state, err := s.State(ctx)
+		for _, p := range state.Permits {
+			forced, failed := s.ForceRelease(ctx, p.ID)
+			lost, err = lost || forced, errors.Join(err, failed)
+		}
+		return lost, err
+	}
+}
+
 // forEver is the longest TTL that there is.
 const forEver = 100 * 365 * 24 * time.Hour
 
 // HoldElsewhere makes another process hold name until release is called, or until the test ends. That
 // process is a client with the options of c, except hooks. It holds a Mutex whose lease survives any
-// outage. To hold a read-write lock, make a client of your own: see [Redis].
+// outage. For permits of a semaphore, see [HoldPermitsElsewhere]. To hold a read-write lock, make a
+// client of your own: see [Redis].
 //
 // HoldElsewhere does not wait for the lock. The test fails at once if name is already held or waited
 // for, if the name is invalid, if Redis does not answer, or if c was not made by [New]. One round trip.
@@ -99,22 +118,76 @@ const forEver = 100 * 365 * 24 * time.Hour
 // does a call after [Lose]. If the release fails for another reason, the test fails but continues.
 func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()) {
 	tb.Helper()
-	s := serverOf(tb, c)
-	other, err := relock.New(s.rdb, append(slices.Clone(s.opts), relock.WithHooks(relock.Hooks{}))...)
-	if err != nil {
-		tb.Fatalf("relocktest: hold %q elsewhere: %v", name, err)
-	}
-	s.closeLater(other)
-	m := other.Mutex(name, relock.WithOwner("elsewhere"), relock.WithTTL(forEver), relock.WithoutRenewal(), relock.WithUnlockTimeout(forEver))
+	m := elsewhere(tb, c, name).Mutex(name, append(lasting, relock.WithOwner("elsewhere"))...)
 	switch held, err := m.TryLock(context.WithoutCancel(tb.Context())); {
 	case err != nil:
 		tb.Fatalf("relocktest: hold %q elsewhere: %v", name, err)
 	case !held:
 		tb.Fatalf("relocktest: hold %q elsewhere: it is held or waited for already", name)
 	}
+	return releaseOnce(tb, name, m.Unlock)
+}
+
+// HoldPermitsElsewhere makes another process use n permits of the semaphore name, each of weight 1,
+// until release is called, or until the test ends. It does so as [HoldElsewhere] holds a lock. The limit
+// of that process is the highest one. So n may be more than what is free, as with another version of
+// your code that has a higher limit.
+//
+// HoldPermitsElsewhere does not wait. The test fails at once if others wait for permits, if name is a
+// lock or invalid, if n is not positive, if Redis does not answer, or if c was not made by [New]. A
+// round trip for each permit.
+//
+// release is as that of HoldElsewhere, with a round trip for each permit.
+func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (release func()) {
+	tb.Helper()
+	s := elsewhere(tb, c, name).Semaphore(name, mostPermits, lasting...)
+	if n < 1 {
+		tb.Fatalf("relocktest: hold %d permits of %q elsewhere: it has to be at least one", n, name)
+	}
+	var permits []*relock.Permit
+	for range n {
+		p, acquired, err := s.TryAcquire(context.WithoutCancel(tb.Context()))
+		switch {
+		case err != nil:
+			tb.Fatalf("relocktest: hold permits of %q elsewhere: %v", name, err)
+		case !acquired:
+			tb.Fatalf("relocktest: hold permits of %q elsewhere: others wait for them, or %d are in use", name, mostPermits)
+		}
+		permits = append(permits, p)
+	}
+	return releaseOnce(tb, name, func() (err error) {
+		for _, p := range permits {
+			if failed := p.Release(); !errors.Is(failed, relock.ErrLost) {
+				err = errors.Join(err, failed)
+			}
+		}
+		return err
+	})
+}
+
+// mostPermits is the highest limit of a semaphore.
+const mostPermits = 10_000
+
+// lasting are the options of what another process holds.
+var lasting = []relock.MutexOption{relock.WithTTL(forEver), relock.WithoutRenewal(), relock.WithUnlockTimeout(forEver)}
+
+// elsewhere returns another process, to hold name, or fails the test.
+func elsewhere(tb testing.TB, c *relock.Client, name string) *relock.Client {
+	tb.Helper()
+	s := serverOf(tb, c)
+	other, err := relock.New(s.rdb, append(slices.Clone(s.opts), relock.WithHooks(relock.Hooks{}))...)
+	if err != nil {
+		tb.Fatalf("relocktest: hold %q elsewhere: %v", name, err)
+	}
+	s.closeLater(other)
+	return other
+}
+
+// releaseOnce returns a function that releases what another process holds of name. The first call counts.
+func releaseOnce(tb testing.TB, name string, release func() error) func() {
 	return sync.OnceFunc(func() {
 		tb.Helper()
-		if err := m.Unlock(); err != nil && !errors.Is(err, relock.ErrLost) {
+		if err := release(); err != nil && !errors.Is(err, relock.ErrLost) {
 			tb.Errorf("relocktest: release %q elsewhere: %v", name, err)
 		}
 	})
