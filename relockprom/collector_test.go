@@ -66,6 +66,24 @@ func TestCollector_CountsEachEvent(t *testing.T) {
 	}, gathered(t, registry).nonzero())
 }
 
+func TestCollector_AddsUpTheWeightOfPermits(t *testing.T) {
+	c, registry := registered(t)
+	hooks := c.Hooks()
+	permit := func(weight int) relock.Event {
+		return relock.Event{Name: "llm", Kind: relock.KindSemaphore, Weight: weight, Outcome: relock.OutcomeAcquired}
+	}
+	for _, weight := range []int{1, 3, 5, 7} {
+		hooks.Acquired(permit(weight))
+	}
+	hooks.Failed(permit(20))
+	hooks.Released(permit(3))
+	hooks.Lost(permit(5))
+	hooks.Acquired(relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired})
+	s := gathered(t, registry)
+	require.Equal(t, samples{`relock_permits{kind="semaphore"}`: 8}, s.of("relock_permits"), "and of no other kind")
+	require.Equal(t, 2.0, s[`relock_held{kind="semaphore"}`])
+}
+
 // A lock that Redis does not have any more is a loss, though it was Unlock that found out.
 func TestCollector_CountsALossThatUnlockFinds(t *testing.T) {
 	c, registry := registered(t)

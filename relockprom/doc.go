@@ -9,13 +9,15 @@
 // # Metrics
 //
 // Each metric has the labels kind ("mutex", "fair", "multi", "rw" or "semaphore") and side ("read" or "write" for an
-// RWMutex, otherwise empty). With [WithNameClass] it also has the label class.
+// RWMutex, otherwise empty). A permit of a semaphore counts as a lock. With [WithNameClass] it also has the label class.
 //
-//	relock_acquisitions_total{result}  finished calls of Lock, TryLock, RLock and TryRLock
+//	relock_acquisitions_total{result}  finished calls of Lock, TryLock, RLock, TryRLock, AcquireN and
+//	                                   TryAcquire
 //	relock_wait_seconds{result}        histogram: how long each of these took
 //	relock_contended_total             calls that found the lock taken and started to wait
 //	relock_waiting                     calls that wait now
 //	relock_held                        locks that are held now
+//	relock_permits                     the weight of the permits that are in use now, of a semaphore
 //	relock_hold_seconds{end}           histogram: how long a lock was held, by "released" or "lost"
 //	relock_renewals_total{result}      renewals of a lease, by "renewed" or "failed"
 //	relock_renew_seconds{result}       histogram: how long a renewal took

@@ -10,7 +10,7 @@ import (
 // families are the metrics, each with all its series.
 type families struct {
 	acquisitions, contentions, renewals, losses *prometheus.CounterVec
-	held, waiting                               *prometheus.GaugeVec
+	held, waiting, permits                      *prometheus.GaugeVec
 	wait, hold, renew                           *prometheus.HistogramVec
 }
 
@@ -36,11 +36,12 @@ func newFamilies(s settings) *families {
 		return prometheus.NewHistogramVec(opts, with(more...))
 	}
 	return &families{
-		acquisitions: counter("relock_acquisitions_total", "Calls of Lock, TryLock, RLock and TryRLock that have ended.", "result"),
-		wait:         histogram("relock_wait_seconds", "How long calls of Lock, TryLock, RLock and TryRLock took.", s.buckets.Wait, "result"),
+		acquisitions: counter("relock_acquisitions_total", "Calls of Lock, TryLock, RLock, TryRLock, AcquireN and TryAcquire that have ended.", "result"),
+		wait:         histogram("relock_wait_seconds", "How long calls of Lock, TryLock, RLock, TryRLock, AcquireN and TryAcquire took.", s.buckets.Wait, "result"),
 		contentions:  counter("relock_contended_total", "Calls that found the lock taken and started to wait."),
-		waiting:      gauge("relock_waiting", "Calls that wait for a lock now."),
-		held:         gauge("relock_held", "Locks that are held now."),
+		waiting:      gauge("relock_waiting", "Calls that wait for a lock or a permit now."),
+		held:         gauge("relock_held", "Locks that are held now, and permits of any weight that are in use."),
+		permits:      gauge("relock_permits", "The weight of the permits of semaphores that are in use now."),
 		hold:         histogram("relock_hold_seconds", "How long locks were held.", s.buckets.Hold, "end"),
 		renewals:     counter("relock_renewals_total", "Renewals of leases, failed attempts too.", "result"),
 		renew:        histogram("relock_renew_seconds", "How long renewals of leases took.", s.buckets.Renew, "result"),
@@ -50,6 +51,6 @@ func newFamilies(s settings) *families {
 
 func (f *families) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		f.acquisitions, f.wait, f.contentions, f.waiting, f.held, f.hold, f.renewals, f.renew, f.losses,
+		f.acquisitions, f.wait, f.contentions, f.waiting, f.held, f.permits, f.hold, f.renewals, f.renew, f.losses,
 	}
 }

@@ -31,6 +31,7 @@ type group struct {
 	wait, hold, renew              prometheus.ObserverVec
 	contentions                    prometheus.Counter
 	held, waiting                  prometheus.Gauge
+	permits                        prometheus.Gauge // nil: not of a semaphore
 }
 
 // groupOf returns the group in which e is counted.
@@ -82,6 +83,9 @@ func (f *families) group(l labels, classed bool) *group {
 		contentions:  f.contentions.With(common),
 		held:         f.held.With(common),
 		waiting:      f.waiting.With(common),
+	}
+	if l.kind == string(relock.KindSemaphore) {
+		g.permits = f.permits.With(common)
 	}
 	for _, outcome := range []relock.Outcome{
 		relock.OutcomeAcquired, relock.OutcomeBusy, relock.OutcomeTimedOut, relock.OutcomeCancelled, relock.OutcomeError,

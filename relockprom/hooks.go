@@ -9,8 +9,8 @@ import (
 // Hooks returns the hooks that count, for relock.WithHooks of a client. They do not block.
 //
 // Hooks of a handle replace the hooks of its client. If a handle has hooks of its own, join them with
-// these (relock.JoinHooks). The gauges relock_held and relock_waiting are correct only if all handles
-// for a name have these hooks, or none has them.
+// these (relock.JoinHooks). The gauges relock_held, relock_permits and relock_waiting are correct only if
+// all handles for a name have these hooks, or none has them.
 func (c *Collector) Hooks() relock.Hooks {
 	return relock.Hooks{
 		Contended:   func(e relock.Event) { c.groupOf(e).contended() },
@@ -33,6 +33,9 @@ func (g *group) contended() {
 func (g *group) acquired(e relock.Event) {
 	g.answered(e)
 	g.held.Inc()
+	if g.permits != nil {
+		g.permits.Add(float64(e.Weight))
+	}
 }
 
 // answered ends a Lock or TryLock, and its wait, if it has waited.
@@ -62,6 +65,9 @@ func (g *group) lost(e relock.Event) {
 func (g *group) ended(e relock.Event, end string) {
 	g.hold.WithLabelValues(end).Observe(e.Elapsed.Seconds())
 	g.held.Dec()
+	if g.permits != nil {
+		g.permits.Sub(float64(e.Weight))
+	}
 }
 
 func (g *group) renewed(e relock.Event, result string) {

@@ -39,6 +39,36 @@ func (r reader) Lock(ctx context.Context) error            { return r.RLock(ctx)
 func (r reader) TryLock(ctx context.Context) (bool, error) { return r.TryRLock(ctx) }
 func (r reader) Unlock() error                             { return r.RUnlock() }
 
+// mostWeight is the weight of all permits together.
+const mostWeight = 3
+
+// permit is a permit of a semaphore.
+type permit struct {
+	*relock.Semaphore
+	held *relock.Permit
+}
+
+func (p *permit) Lock(ctx context.Context) (err error) {
+	p.held, err = p.AcquireN(ctx, 1+rand.N(p.Limit()))
+	return err
+}
+
+func (p *permit) TryLock(ctx context.Context) (acquired bool, err error) {
+	p.held, acquired, err = p.TryAcquire(ctx)
+	return acquired, err
+}
+
+func (p *permit) Unlock() error { return p.held.Release() }
+
+// ForceUnlock ends the permit that ends first, of any process.
+func (p *permit) ForceUnlock(ctx context.Context) (bool, error) {
+	state, err := p.State(ctx)
+	if err != nil || len(state.Permits) == 0 {
+		return false, err
+	}
+	return p.ForceRelease(ctx, state.Permits[0].ID)
+}
+
 // sort is a kind of lock, and a side: its labels, and how to make one of the given names, of which it may take
 // only the first.
 type sort struct {
@@ -62,12 +92,15 @@ var sorts = []sort{
 	{"rw", "read", func(c *relock.Client, names []string, opts ...relock.MutexOption) lock {
 		return reader{c.RWMutex("rw-"+names[0], opts...)}
 	}},
+	{"semaphore", "", func(c *relock.Client, names []string, opts ...relock.MutexOption) lock {
+		return &permit{Semaphore: c.Semaphore("semaphore-"+names[0], mostWeight, opts...)}
+	}},
 }
 
 // key is the key on Redis of the first of the names.
 func (s sort) key(names []string) string {
-	if s.kind == "rw" {
-		return "rw-" + names[0]
+	if s.kind == "rw" || s.kind == "semaphore" {
+		return s.kind + "-" + names[0]
 	}
 	return names[0]
 }
@@ -212,6 +245,9 @@ func (w worker) work(rounds int) {
 		case 3:
 			time.Sleep(20 * time.Millisecond) // it is renewed meanwhile
 		case 4: // levels are not counted, unless they fail
+			if s.kind == "semaphore" {
+				break // it has no levels
+			}
 			if err := l.Lock(context.Background()); err != nil {
 				w.tally.asked(s, resultOf(err))
 			} else {
@@ -242,6 +278,8 @@ func watched(t *testing.T, at endpoint, workers int, done <-chan struct{}) {
 				require.LessOrEqual(t, value, float64(workers), series)
 			case strings.HasPrefix(series, "relock_held{"):
 				require.LessOrEqual(t, value, float64(workers), series)
+			case strings.HasPrefix(series, "relock_permits{"):
+				require.LessOrEqual(t, value, float64(workers*mostWeight), series)
 			default:
 				require.GreaterOrEqual(t, value, last[series], series)
 			}
@@ -333,10 +371,12 @@ func TestLoad_NothingIsHeldOrAwaitedAtTheEnd(t *testing.T) {
 		var over samples
 		poll(func() bool { // Close does not wait for hooks that other goroutines call
 			over = gathered(t, registry)
-			return len(over.of("relock_held").nonzero())+len(over.of("relock_waiting").nonzero()) == 0
+			return len(over.of("relock_held").nonzero())+len(over.of("relock_waiting").nonzero())+len(over.of("relock_permits").nonzero()) == 0
 		})
 		require.Empty(t, over.of("relock_held").nonzero())
 		require.Empty(t, over.of("relock_waiting").nonzero())
+		require.Empty(t, over.of("relock_permits").nonzero())
+		require.Positive(t, over.sum("relock_hold_seconds", `kind="semaphore"`))
 		require.Equal(t, over.sum("relock_acquisitions_total", `result="acquired"`), over.sum("relock_hold_seconds"))
 		require.Equal(t, over.sum("relock_losses_total"), over.sum("relock_hold_seconds", `end="lost"`))
 		for _, label := range []string{`result="acquired"`, `result="busy"`, `result="timeout"`, `result="cancelled"`, `result="error"`} {
@@ -380,7 +420,7 @@ func misuse(rdb *redis.Client, c *relock.Client, names []string) {
 	case expires:
 		time.Sleep(120 * time.Millisecond) // it is what ends the lease
 	case rand.N(8) == 0:
-		rdb.Del(context.Background(), harmed, "rw-"+harmed)
+		rdb.Del(context.Background(), harmed, "rw-"+harmed, "semaphore-"+harmed)
 	case rand.N(8) == 0:
 		_, _ = held[0].ForceUnlock(context.Background())
 	}

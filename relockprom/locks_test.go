@@ -159,3 +159,31 @@ func TestLocks_HandleWithHooksIsCountedIfTheyAreJoined(t *testing.T) {
 		require.Empty(t, gathered(t, registry))
 	})
 }
+
+func TestLocks_PermitsInUseAreThoseOfTheProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T, locks *relock.Client, registry *prometheus.Registry) {
+		inUse := func() float64 { return gathered(t, registry).sum("relock_permits", `kind="semaphore"`) }
+		relocktest.HoldPermitsElsewhere(t, locks, "llm", 4)
+		calls := locks.Semaphore("llm", 10)
+		large, err := calls.AcquireN(t.Context(), 5)
+		require.NoError(t, err)
+		small, err := calls.Acquire(t.Context())
+		require.NoError(t, err)
+		_, acquired, err := calls.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.False(t, acquired)
+		now := gathered(t, registry)
+		require.EqualValues(t, 6, inUse())
+		require.EqualValues(t, 2, now.sum("relock_held", `kind="semaphore"`))
+		require.EqualValues(t, 1, now.sum("relock_acquisitions_total", `kind="semaphore"`, `result="busy"`))
+
+		require.NoError(t, small.Release())
+		require.EqualValues(t, 5, inUse())
+		relocktest.Lose(t, locks, "llm")
+		require.ErrorIs(t, large.Release(), relock.ErrLost)
+		require.Zero(t, inUse())
+		now = gathered(t, registry)
+		require.EqualValues(t, 1, now.sum("relock_losses_total", `cause="forced"`, `kind="semaphore"`))
+		require.EqualValues(t, 1, now.sum("relock_hold_seconds", `end="released"`, `kind="semaphore"`))
+	})
+}

@@ -22,6 +22,8 @@ func TestReadme_DocumentsEveryMetric(t *testing.T) {
 	c.Hooks().Acquired(e)
 	c.Hooks().Renewed(e)
 	c.Hooks().Lost(e)
+	e.Kind, e.Weight = relock.KindSemaphore, 3
+	c.Hooks().Acquired(e)
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	var there []string
@@ -41,7 +43,7 @@ func TestReadme_DocumentsEveryMetric(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	require.Len(t, there, 9)
+	require.Len(t, there, 10)
 	require.Equal(t, there, documented("README.md", "(?m)^\\| `(relock_\\w+)` \\| `?(\\w*)`? ?\\|"))
 	require.Equal(t, there, documented("doc.go", `(?m)^//	(relock_\w+)\{?(\w*)\}? `))
 }
