@@ -61,14 +61,16 @@ func TestBadInput_DoNamesMissingArguments(t *testing.T) {
 	var none context.Context
 	var mutex *relock.Mutex
 	var readers *relock.RWMutex
+	var semaphore *relock.Semaphore
 	for what, err := range map[string]error{
-		"nil Lock":     o.Do(t.Context(), nil, nothing),
-		"nil Mutex":    o.Do(t.Context(), mutex, nothing),
-		"nil RWMutex":  o.Do(t.Context(), readers, nothing),
-		"nil to read":  o.RDo(t.Context(), readers, nothing),
-		"nil context":  o.Do(none, m, nothing),
-		"nil to both":  o.RDo(none, rw, nil),
-		"nil function": o.Do(t.Context(), m, nil),
+		"nil Lock":      o.Do(t.Context(), nil, nothing),
+		"nil Mutex":     o.Do(t.Context(), mutex, nothing),
+		"nil RWMutex":   o.Do(t.Context(), readers, nothing),
+		"nil Semaphore": o.Do(t.Context(), semaphore, nothing),
+		"nil to read":   o.RDo(t.Context(), readers, nothing),
+		"nil context":   o.Do(none, m, nothing),
+		"nil to both":   o.RDo(none, rw, nil),
+		"nil function":  o.Do(t.Context(), m, nil),
 	} {
 		require.ErrorIs(t, err, relock.ErrInvalidOption, what)
 		require.ErrorContains(t, err, "nil", what)

@@ -18,14 +18,15 @@
 //
 // # Metrics and spans
 //
-//	relock.wait.duration   histogram: from the call of Lock or TryLock to its result
+//	relock.wait.duration   histogram: from the call of Lock, TryLock or AcquireN to its result
 //	relock.waiters         calls that wait now
 //	relock.contentions     calls that found the lock taken and started to wait
-//	relock.holds           locks that are held now
+//	relock.holds           locks that are held now; a permit of a semaphore counts as one
+//	relock.permits         the weight of the permits that are in use now, of a semaphore
 //	relock.hold.duration   histogram: how long a lock was held
 //	relock.losses          locks that were lost
 //	relock.renew.duration  histogram: how long a renewal of a lease took
-//	relock.lock            span of a Lock that has to wait
+//	relock.lock            span of a Lock or AcquireN that has to wait
 //	relock.hold            span of the work in [Telemetry.Do] and [Telemetry.RDo]
 //
 // Durations are in seconds. The README lists the attributes.
@@ -38,7 +39,7 @@
 //
 // # Counts that return to zero
 //
-// relock.waiters and relock.holds rise and fall with the hooks of one handle. So set the hooks for the
+// relock.waiters, relock.holds and relock.permits rise and fall with the hooks of one handle. So set the hooks for the
 // Client. If a handle has hooks of its own, these replace the hooks of the client: join both with
 // relock.JoinHooks. If only some handles for a name have the hooks, the hooks may see the beginning of
 // a hold but not its end.

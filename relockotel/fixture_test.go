@@ -117,10 +117,10 @@ func hasAll(set attribute.Set, attrs []attribute.KeyValue) bool {
 	return true
 }
 
-// requireAtRest requires that there are no waiters and holds, whatever the attributes.
+// requireAtRest requires that there are no waiters, holds and permits, whatever the attributes.
 func (o *observer) requireAtRest(tb testing.TB) {
 	tb.Helper()
-	for _, name := range []string{"relock.waiters", "relock.holds"} {
+	for _, name := range []string{"relock.waiters", "relock.holds", "relock.permits"} {
 		for _, p := range o.points(tb, name) {
 			require.Zero(tb, p.count, "%s %v", name, p.attrs.ToSlice())
 		}

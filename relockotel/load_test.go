@@ -49,10 +49,37 @@ func ofReaders(o *observer, key string, m *relock.RWMutex) subject {
 		func(ctx context.Context, fn func(context.Context) error) error { return o.RDo(ctx, m, fn) }, m.RContext, m.ForceUnlock}
 }
 
-// subjects returns one of each kind. Subjects that share names contend.
-func subjects(o *observer, c *relock.Client, key string, opts ...relock.MutexOption) []subject {
-	both, readers := []string{key, key + "-2"}, key+"-rw"
+// ofPermits is for one permit at a time.
+func ofPermits(o *observer, key string, m *relock.Semaphore) subject {
+	var p *relock.Permit
+	return subject{"semaphore", []attribute.KeyValue{kind("semaphore")}, []string{key},
+		func(ctx context.Context) (err error) {
+			p, err = m.AcquireN(ctx, 1+rand.N(m.Limit()))
+			return err
+		},
+		func(ctx context.Context) (held bool, err error) {
+			p, held, err = m.TryAcquire(ctx)
+			return held, err
+		},
+		func() error { return p.Release() },
+		func(ctx context.Context, fn func(context.Context) error) error { return o.Do(ctx, m, fn) },
+		func(ctx context.Context) context.Context { return p.Context(ctx) },
+		func(ctx context.Context) (bool, error) {
+			state, err := m.State(ctx)
+			if err != nil || len(state.Permits) == 0 {
+				return false, err
+			}
+			return m.ForceRelease(ctx, state.Permits[0].ID)
+		}}
+}
+
+// subjects returns one of each kind. Subjects that share names contend. A permit has no owner.
+func subjects(o *observer, c *relock.Client, key string, owner []relock.MutexOption, opts ...relock.MutexOption) []subject {
+	both, readers, permits := []string{key, key + "-2"}, key+"-rw", key+"-permits"
+	semaphore := c.Semaphore(permits, 3, opts...)
+	opts = append(opts, owner...)
 	return []subject{
+		ofPermits(o, permits, semaphore),
 		ofMutex(o, "mutex", c.Mutex(key, opts...), key),
 		ofMutex(o, "fair", c.FairMutex(key, opts...), key),
 		ofMutex(o, "multi", c.MultiMutex(both, opts...), both...),
@@ -144,7 +171,7 @@ const short = 10 * time.Millisecond
 func (l *load) turn(expires bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var opts []relock.MutexOption
+	var opts, owner []relock.MutexOption
 	way := rand.N(6)
 	if expires {
 		way = 5
@@ -160,9 +187,9 @@ func (l *load) turn(expires bool) {
 		opts = append(opts, relock.WithWaitTimeout(1+rand.N(short)))
 	}
 	if way > 2 && rand.N(3) == 0 { // a Lock by others than goroutines may give up when its hold has begun
-		opts = append(opts, relock.WithOwner(fmt.Sprintf("job-%d", rand.Uint64())))
+		owner = append(owner, relock.WithOwner(fmt.Sprintf("job-%d", rand.Uint64())))
 	}
-	all := subjects(l.o, l.clients[rand.N(len(l.clients))], l.key, opts...)
+	all := subjects(l.o, l.clients[rand.N(len(l.clients))], l.key, owner, opts...)
 	s := all[rand.N(len(all))]
 
 	work := func() { l.work(s, expires) }
@@ -248,7 +275,7 @@ func (l *load) close() {
 // requireReported requires that the metrics are what the calls returned.
 func (l *load) requireReported() {
 	t, o := l.t, l.o
-	for _, s := range subjects(o, l.clients[0], l.key) {
+	for _, s := range subjects(o, l.clients[0], l.key, nil) {
 		for name, outcomes := range map[string]map[string]string{ // by how it was counted
 			"relock.wait.duration": {"acquired": "acquired", "busy": "busy", "timeout": "timeout", "cancelled": "cancelled", "failed": "error"},
 			"relock.hold.duration": {"released": "released", "lost": "lost", "untold": "error"},
@@ -338,11 +365,11 @@ func TestLoad_CountsReturnToZeroWhateverHappens(t *testing.T) {
 func nest(o *observer, locks *relock.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), rand.N(3*time.Second))
 	defer cancel()
-	var opts []relock.MutexOption
+	var owner []relock.MutexOption
 	if rand.N(2) == 0 {
-		opts = append(opts, relock.WithOwner(fmt.Sprint("job-", rand.N(3))))
+		owner = append(owner, relock.WithOwner(fmt.Sprint("job-", rand.N(3))))
 	}
-	all := append(subjects(o, locks, "orders", opts...), subjects(o, locks, "others", opts...)...)
+	all := append(subjects(o, locks, "orders", owner), subjects(o, locks, "others", owner)...)
 	outer, inner := all[rand.N(len(all))], all[rand.N(len(all))]
 	_ = outer.do(ctx, func(ctx context.Context) error {
 		time.Sleep(rand.N(100 * time.Millisecond))

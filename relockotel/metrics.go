@@ -13,7 +13,7 @@ import (
 
 type instruments struct {
 	waitDuration, holdDuration, renewDuration metric.Float64Histogram
-	waiters, holds                            metric.Int64UpDownCounter
+	waiters, holds, permits                   metric.Int64UpDownCounter
 	contentions, losses                       metric.Int64Counter
 }
 
@@ -25,16 +25,16 @@ var (
 )
 
 func newInstruments(meter metric.Meter) (i instruments, err error) {
-	var errs [7]error
+	var errs [8]error
 	i.waitDuration, errs[0] = meter.Float64Histogram("relock.wait.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time from the call of Lock or TryLock until it had the lock, or gave up."),
+		metric.WithDescription("Time from the call of Lock, TryLock, AcquireN or TryAcquire until it had the lock or the permit, or gave up."),
 		metric.WithExplicitBucketBoundaries(waitBounds...))
 	i.waiters, errs[1] = meter.Int64UpDownCounter("relock.waiters", metric.WithUnit("{waiter}"),
-		metric.WithDescription("Calls of Lock that wait for a lock which another owner has."))
+		metric.WithDescription("Calls that wait for a lock which another owner has, or for a permit."))
 	i.contentions, errs[2] = meter.Int64Counter("relock.contentions", metric.WithUnit("{contention}"),
-		metric.WithDescription("Calls of Lock that found the lock taken and had to wait."))
+		metric.WithDescription("Calls that found the lock taken, or no permit free, and had to wait."))
 	i.holds, errs[3] = meter.Int64UpDownCounter("relock.holds", metric.WithUnit("{hold}"),
-		metric.WithDescription("Locks that are held."))
+		metric.WithDescription("Locks that are held, and permits of any weight that are in use."))
 	i.holdDuration, errs[4] = meter.Float64Histogram("relock.hold.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time for which a lock was held."),
 		metric.WithExplicitBucketBoundaries(holdBounds...))
@@ -43,6 +43,8 @@ func newInstruments(meter metric.Meter) (i instruments, err error) {
 	i.renewDuration, errs[6] = meter.Float64Histogram("relock.renew.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time that a renewal of a lease took."),
 		metric.WithExplicitBucketBoundaries(requestBounds...))
+	i.permits, errs[7] = meter.Int64UpDownCounter("relock.permits", metric.WithUnit("{permit}"),
+		metric.WithDescription("The weight of the permits of semaphores that are in use."))
 	return i, errors.Join(errs[:]...)
 }
 
@@ -58,6 +60,9 @@ func (t *Telemetry) acquired(e relock.Event) {
 	noteAcquired(e)
 	t.tried(e)
 	t.instruments.holds.Add(lasting(e), 1, t.of(e))
+	if e.Weight > 0 {
+		t.instruments.permits.Add(lasting(e), int64(e.Weight), t.of(e))
+	}
 }
 
 // tried measures a call that has got the lock or has given up, and ends its wait.
@@ -93,6 +98,9 @@ func (t *Telemetry) ended(e relock.Event, outcome string) {
 	ctx := lasting(e)
 	t.instruments.holdDuration.Record(ctx, e.Elapsed.Seconds(), t.of(e, outcomeKey.String(outcome)))
 	t.instruments.holds.Add(ctx, -1, t.of(e))
+	if e.Weight > 0 {
+		t.instruments.permits.Add(ctx, -int64(e.Weight), t.of(e))
+	}
 }
 
 // renewed measures a renewal that has succeeded or failed.

@@ -228,15 +228,16 @@ func TestMetrics_KindsAndSidesAreDistinct(t *testing.T) {
 	require.NoError(t, locks.MultiMutex([]string{"c", "d"}).Do(t.Context(), fn))
 	require.NoError(t, locks.RWMutex("e").Do(t.Context(), fn))
 	require.NoError(t, locks.RWMutex("e").RDo(t.Context(), fn))
+	require.NoError(t, locks.Semaphore("f", 2).Do(t.Context(), fn))
 
 	o.requireAtRest(t)
 	for _, name := range []string{"relock.wait.duration", "relock.hold.duration"} {
 		for _, of := range [][]attribute.KeyValue{
-			{kind("mutex")}, {kind("fair")}, {kind("multi")}, {kind("rw"), side("write")}, {kind("rw"), side("read")},
+			{kind("mutex")}, {kind("fair")}, {kind("multi")}, {kind("rw"), side("write")}, {kind("rw"), side("read")}, {kind("semaphore")},
 		} {
 			require.Equal(t, 1, o.count(t, name, of...), "%s %v", name, of)
 		}
-		require.Equal(t, 5, o.count(t, name))
+		require.Equal(t, 6, o.count(t, name))
 	}
 	for _, p := range o.points(t, "relock.holds") {
 		require.Equal(t, hasAll(p.attrs, []attribute.KeyValue{kind("rw")}), p.attrs.HasValue("relock.side"))
@@ -258,7 +259,34 @@ func useAll(t *testing.T, o *observer) {
 	require.NoError(t, m.Unlock())
 	require.NoError(t, <-waited)
 	relocktest.Lose(t, locks, "orders:42")
+	_, err := locks.Semaphore("readers:llm", 9).AcquireN(t.Context(), 4)
+	require.NoError(t, err)
 	require.NoError(t, locks.Close())
+}
+
+func TestMetrics_PermitsAddUpByWeight(t *testing.T) {
+	o := observe(t)
+	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
+	relocktest.HoldPermitsElsewhere(t, locks, "llm", 2)
+	s := locks.Semaphore("llm", 8)
+	large, err := s.AcquireN(t.Context(), 5)
+	require.NoError(t, err)
+	require.NoError(t, s.Do(t.Context(), func(context.Context) error {
+		require.Equal(t, 6, o.count(t, "relock.permits", kind("semaphore")))
+		require.Equal(t, 2, o.count(t, "relock.holds", kind("semaphore")))
+		_, acquired, err := s.TryAcquire(t.Context())
+		require.False(t, acquired)
+		return err
+	}))
+	require.Equal(t, 5, o.count(t, "relock.permits"))
+	relocktest.Lose(t, locks, "llm")
+	require.ErrorIs(t, large.Release(), relock.ErrLost)
+	o.requireAtRest(t)
+	require.Equal(t, 1, o.count(t, "relock.losses", kind("semaphore"), cause("forced")))
+	require.NoError(t, locks.Mutex("orders").Do(t.Context(), nothing))
+	for _, p := range o.points(t, "relock.permits") {
+		require.True(t, hasAll(p.attrs, []attribute.KeyValue{kind("semaphore")}), "of no other kind")
+	}
 }
 
 func TestMetrics_NameOfALockIsNoAttribute(t *testing.T) {
@@ -266,7 +294,7 @@ func TestMetrics_NameOfALockIsNoAttribute(t *testing.T) {
 		o := observe(t)
 		useAll(t, o)
 		metrics := o.metrics(t)
-		require.Len(t, metrics, 7)
+		require.Len(t, metrics, 8)
 		for name, m := range metrics {
 			points := pointsOf(t, m)
 			require.NotEmpty(t, points, name)
@@ -295,6 +323,7 @@ func TestMetrics_ClassIsAnAttributeOfEach(t *testing.T) {
 		}
 		require.Equal(t, 2, o.count(t, "relock.wait.duration", class("orders")))
 		require.Equal(t, 1, o.count(t, "relock.wait.duration", class("readers"), side("read")))
+		require.Equal(t, 1, o.count(t, "relock.hold.duration", class("readers"), kind("semaphore")))
 		o.requireAtRest(t)
 	})
 }

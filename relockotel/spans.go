@@ -27,7 +27,8 @@ func (t *Telemetry) traceWait(e relock.Event) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// Lock is the argument of [Telemetry.Do]: a *relock.Mutex, or a *relock.RWMutex to write.
+// Lock is the argument of [Telemetry.Do]: a *relock.Mutex, a *relock.RWMutex to write, or a
+// *relock.Semaphore, whose Do works with one permit.
 type Lock interface {
 	Name() string
 	Do(ctx context.Context, fn func(ctx context.Context) error) error
@@ -62,7 +63,8 @@ func (t *Telemetry) RDo(ctx context.Context, m *relock.RWMutex, fn func(ctx cont
 func isNil(m Lock) bool {
 	mutex, isMutex := m.(*relock.Mutex)
 	rw, isRW := m.(*relock.RWMutex)
-	return m == nil || isMutex && mutex == nil || isRW && rw == nil
+	semaphore, isSemaphore := m.(*relock.Semaphore)
+	return m == nil || isMutex && mutex == nil || isRW && rw == nil || isSemaphore && semaphore == nil
 }
 
 func (t *Telemetry) do(ctx context.Context, name string, run func(context.Context, func(context.Context) error) error,

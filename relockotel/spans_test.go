@@ -30,6 +30,29 @@ func requireChild(t *testing.T, child, parent trace.SpanContext, s sdktrace.Read
 	require.Equal(t, parent.SpanID(), s.Parent().SpanID())
 }
 
+func TestSpans_PermitHasOnesOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t)
+		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
+		time.AfterFunc(3*time.Second, relocktest.HoldPermitsElsewhere(t, locks, "llm", 2))
+		ctx, request := o.tracer.Start(t.Context(), "request")
+		require.NoError(t, o.Do(ctx, locks.Semaphore("llm", 2), func(context.Context) error {
+			time.Sleep(7 * time.Second)
+			return nil
+		}))
+		wait, hold := o.onlyEnded(t, "relock.lock"), o.onlyEnded(t, "relock.hold")
+		requireChild(t, wait.SpanContext(), request.SpanContext(), wait)
+		requireChild(t, hold.SpanContext(), request.SpanContext(), hold)
+		require.InDelta(t, 3, lasted(wait), tolerance)
+		require.InDelta(t, 7, lasted(hold), tolerance)
+		attrs := attributesOf(hold)
+		require.Regexp(t, `^[0-9a-f-]{36}:\d+:1$`, attrs["relock.owner"], "the ID of the permit")
+		require.Equal(t, attrs["relock.owner"], attributesOf(wait)["relock.owner"])
+		delete(attrs, "relock.owner")
+		require.Equal(t, map[string]any{"relock.name": "llm", "relock.kind": "semaphore"}, attrs)
+	})
+}
+
 func TestSpans_WaitIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
