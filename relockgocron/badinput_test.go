@@ -27,12 +27,15 @@ func TestBadInput_IsRefusedWhereItIsGiven(t *testing.T) {
 		return err
 	}
 	for want, err := range map[string]error{
-		"relockgocron: new locker: relock: invalid option: nil Client":                          newLocker(nil),
-		"relockgocron: new locker: relock: invalid option: nil LockerOption":                    newLocker(locks, nil),
-		"relockgocron: new locker: relock: invalid option: KeepFor(-1ns): must not be negative": newLocker(locks, relockgocron.KeepFor(-1)),
-		"relockgocron: new elector: relock: invalid option: nil Client":                         newElector(nil, "leader"),
-		"relockgocron: new elector: relock: invalid option: nil ElectorOption":                  newElector(locks, "leader", nil),
-		"relockgocron: new elector: relock: invalid option: OnSetback(nil)":                     newElector(locks, "leader", relockgocron.OnSetback(nil)),
+		"relockgocron: new locker: relock: invalid option: nil Client":                                      newLocker(nil),
+		"relockgocron: new locker: relock: invalid option: nil LockerOption":                                newLocker(locks, nil),
+		"relockgocron: new locker: relock: invalid option: KeepFor(-1ns): must not be negative":             newLocker(locks, relockgocron.KeepFor(-1)),
+		"relockgocron: new locker: relock: invalid option: WithConcurrency(0): must be from 1 to 10000":     newLocker(locks, relockgocron.WithConcurrency(0)),
+		"relockgocron: new locker: relock: invalid option: WithConcurrency(-1): must be from 1 to 10000":    newLocker(locks, relockgocron.WithConcurrency(-1)),
+		"relockgocron: new locker: relock: invalid option: WithConcurrency(10001): must be from 1 to 10000": newLocker(locks, relockgocron.WithConcurrency(10_001)),
+		"relockgocron: new elector: relock: invalid option: nil Client":                                     newElector(nil, "leader"),
+		"relockgocron: new elector: relock: invalid option: nil ElectorOption":                              newElector(locks, "leader", nil),
+		"relockgocron: new elector: relock: invalid option: OnSetback(nil)":                                 newElector(locks, "leader", relockgocron.OnSetback(nil)),
 	} {
 		require.ErrorIs(t, err, relock.ErrInvalidOption)
 		require.EqualError(t, err, want)
@@ -40,10 +43,20 @@ func TestBadInput_IsRefusedWhereItIsGiven(t *testing.T) {
 	for _, name := range []string{"", "a{b", "{}x"} {
 		require.ErrorIs(t, newElector(locks, name), relock.ErrInvalidName, name)
 	}
+	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no server has this port
+	defer nowhere.Close()
+	quorum, err := relock.NewQuorum([]redis.UniversalClient{nowhere})
+	require.NoError(t, err)
+	defer quorum.Close()
+	require.NoError(t, newLocker(quorum))
+	require.ErrorIs(t, newLocker(quorum, relockgocron.WithConcurrency(3)), relock.ErrUnsupported, "before anything is sent")
+
 	var nilContext context.Context
-	_, err := lockerOf(t, locks).Lock(nilContext, "nightly")
-	require.ErrorIs(t, err, relock.ErrInvalidOption)
-	require.ErrorContains(t, err, "the context is nil")
+	for _, opts := range [][]relockgocron.LockerOption{nil, {relockgocron.WithConcurrency(3)}} {
+		_, err := lockerOf(t, locks, opts...).Lock(nilContext, "nightly")
+		require.ErrorIs(t, err, relock.ErrInvalidOption)
+		require.ErrorContains(t, err, "the context is nil")
+	}
 
 	locker, elector := lockerOf(t, locks), electorOf(t, locks, "leader")
 	_, err = locker.Lock(t.Context(), "nightly")

@@ -8,9 +8,9 @@
 //
 // # Locker or Elector
 //
-// With a [Locker], the first node to lock a run makes it, and the others skip it. With an [Elector],
-// one node leads and makes all runs. gocron uses only one of them: a scheduler with an elector ignores
-// its locker.
+// With a [Locker], the first node to lock a run makes it, and the others skip it. With
+// [WithConcurrency], up to n runs of a job go on at a time. With an [Elector], one node leads and makes
+// all runs. gocron uses only one of them: a scheduler with an elector ignores its locker.
 //
 // # Loss
 //
@@ -22,8 +22,8 @@
 //
 // # Which lock
 //
-// The lock is a Mutex of the Client. It has the name of the job or of the Elector, and the options of
-// the Client. relock.WithTTL sets how long a dead node blocks its job on the other nodes.
+// The lock is a Mutex of the Client, or with [WithConcurrency] a permit of a Semaphore. It has the name
+// of the job or of the Elector, and the options of the Client. relock.WithTTL sets how long a dead node blocks its job on the other nodes.
 // relock.WithPrefix separates these names from other locks. The hooks of the Client report every error,
 // also errors that gocron drops, such as the error of Unlock.
 package relockgocron

@@ -189,7 +189,7 @@ func (e *Elector) Do(ctx context.Context, work func(ctx context.Context) error) 
 	if err := e.IsLeader(ctx); err != nil {
 		return err
 	}
-	return under(ctx, e.mutex, work)
+	return under(ctx, e.mutex.Name(), lock{e.mutex}, work)
 }
 
 // FencingToken returns the fencing token of the lead. It is 0 if this node does not lead, or if the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-co-op/gocron/v2"
@@ -61,6 +62,52 @@ func ExampleNewLocker() {
 	fmt.Println(err)
 	// Output:
 	// report
+	// <nil>
+}
+
+// drain makes a job that empties a queue, on three of the nodes at a time.
+func drain(scheduler gocron.Scheduler, locks *relock.Client, queue func(context.Context) error) error {
+	locker, err := relockgocron.NewLocker(locks, relockgocron.WithConcurrency(3))
+	if err != nil {
+		return err
+	}
+	_, err = scheduler.NewJob(
+		gocron.DurationJob(time.Minute),
+		gocron.NewTask(func(ctx context.Context) error {
+			return locker.Do(ctx, queue)
+		}),
+		gocron.WithName("drain"), // the name of the semaphore
+		gocron.WithDistributedJobLocker(locker))
+	return err
+}
+
+func ExampleWithConcurrency() {
+	err := onRedis(func(locks *relock.Client) error {
+		scheduler, err := gocron.NewScheduler()
+		if err != nil {
+			return err
+		}
+		inUse := make(chan int, 1)
+		err = drain(scheduler, locks, func(ctx context.Context) error {
+			state, err := locks.Semaphore("drain", 3).State(ctx)
+			inUse <- state.InUse
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		scheduler.Start()
+		for _, job := range scheduler.Jobs() {
+			if err := job.RunNow(); err != nil {
+				return err
+			}
+		}
+		fmt.Println("permits in use:", <-inUse)
+		return scheduler.Shutdown()
+	})
+	fmt.Println(err)
+	// Output:
+	// permits in use: 1
 	// <nil>
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 // ErrHeldElsewhere is returned by [Locker.Lock] if another run has the lock of the job, on this node or
-// on another one, or if a run began less than [KeepFor] ago.
+// on another one, or if a run began less than [KeepFor] ago. With [WithConcurrency] it is returned if
+// that is true of n runs.
 var ErrHeldElsewhere = errors.New("the lock is held elsewhere")
 
 // DefaultKeep is how long a lock is unavailable after its run has begun, unless [KeepFor] sets another
@@ -23,9 +24,11 @@ const DefaultKeep = 500 * time.Millisecond
 // gocron.Locker, for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. [NewLocker]
 // returns it. All methods are safe for concurrent use, also by several schedulers.
 type Locker struct {
-	locks *relock.Client
-	keep  time.Duration
-	runs  runs
+	locks       *relock.Client
+	keep        time.Duration
+	permits     bool // runs have permits, not a lock
+	concurrency int  // of permits
+	runs        runs
 }
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -41,11 +44,27 @@ func KeepFor(d time.Duration) LockerOption {
 	return func(l *Locker) { l.keep = d }
 }
 
+// WithConcurrency lets up to n runs of a job go on at a time, over all nodes, on one of them or on
+// several. Each run has a permit of a relock.Semaphore with the name of the job, in place of a lock.
+// Runs above n are skipped. [KeepFor] keeps each permit, so at most n runs begin in that time. Without
+// this option one run goes on at a time.
+//
+// All nodes must have the option, because a name is either a lock or a semaphore: while a run with the
+// option goes on, Lock without it returns relock.ErrInvalidName, and the other way round. n may differ
+// between nodes. Each node keeps to its own, so a deployment can change it.
+//
+// There is no fencing token, because the tokens of runs at the same time have no order. A Client of
+// relock.NewQuorum has no semaphore.
+func WithConcurrency(n int) LockerOption {
+	return func(l *Locker) { l.permits, l.concurrency = true, n }
+}
+
 // NewLocker returns a Locker that uses locks. To stop, shut the schedulers down first, then close
 // locks: that also releases locks that KeepFor still keeps. The Locker itself does not close locks.
 //
-// Errors: relock.ErrInvalidOption for a nil Client or option, and for a negative KeepFor. No round
-// trip.
+// Errors: relock.ErrInvalidOption for a nil Client or option, for a negative KeepFor, and for a
+// concurrency that is not from 1 to 10,000; relock.ErrUnsupported for WithConcurrency on a quorum. No
+// round trip.
 func NewLocker(locks *relock.Client, opts ...LockerOption) (*Locker, error) {
 	l := &Locker{locks: locks, keep: DefaultKeep}
 	if locks == nil {
@@ -60,12 +79,27 @@ func NewLocker(locks *relock.Client, opts ...LockerOption) (*Locker, error) {
 	if l.keep < 0 {
 		return nil, fmt.Errorf("relockgocron: new locker: %w: KeepFor(%v): must not be negative", relock.ErrInvalidOption, l.keep)
 	}
+	if !l.permits {
+		return l, nil
+	}
+	if l.concurrency < 1 || l.concurrency > mostPermits {
+		return nil, fmt.Errorf("relockgocron: new locker: %w: WithConcurrency(%d): must be from 1 to %d", relock.ErrInvalidOption, l.concurrency, mostPermits)
+	}
+	// The context has ended, so nothing is sent: what is wrong with the handle comes first.
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := locks.Semaphore("job", 1).State(ended); errors.Is(err, relock.ErrUnsupported) {
+		return nil, fmt.Errorf("relockgocron: new locker: WithConcurrency(%d): %w", l.concurrency, err)
+	}
 	return l, nil
 }
 
+// mostPermits is the highest limit of a semaphore.
+const mostPermits = 10_000
+
 // Lock acquires the lock of a job for one run. gocron calls it before each run, with the name of the
 // job, and skips the run if Lock fails. Each call has its own owner, so any two runs exclude each
-// other, also on one node.
+// other, also on one node. With [WithConcurrency] it acquires a permit instead.
 //
 // Lock does not wait for the lock. It blocks for one request, as relock.Mutex.TryLock does, or until
 // ctx ends. After a failure nothing is held.
@@ -74,16 +108,25 @@ func NewLocker(locks *relock.Client, opts ...LockerOption) (*Locker, error) {
 // relock.ErrClosed, and relock.ErrInvalidName if the name of the job cannot be the name of a lock.
 // gocron reports them only to the listener gocron.AfterLockError. One round trip.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	began := time.Now()
-	m := l.locks.Mutex(job, relock.WithOwnerFrom(relock.NewOwner(ctx)))
-	held, err := m.TryLock(ctx)
+	keptUntil := time.Now().Add(l.keep)
+	h, held, err := l.try(ctx, job)
 	if err != nil {
 		return nil, err
 	}
 	if !held {
 		return nil, fmt.Errorf("relockgocron: job %q is not run here: %w", job, ErrHeldElsewhere)
 	}
-	return l.runs.begin(m, began.Add(l.keep)), nil
+	return l.runs.begin(job, h, keptUntil), nil
+}
+
+// try acquires the lock of a job, or a permit, if that is possible without waiting.
+func (l *Locker) try(ctx context.Context, job string) (hold, bool, error) {
+	if l.permits {
+		return l.locks.Semaphore(job, l.concurrency).TryAcquire(ctx)
+	}
+	m := l.locks.Mutex(job, relock.WithOwnerFrom(relock.NewOwner(ctx)))
+	held, err := m.TryLock(ctx)
+	return lock{m}, held, err
 }
 
 // Do runs work, which is the task or a part of it. The context of work ends with ctx, when the lock of
@@ -107,17 +150,20 @@ func (l *Locker) Do(ctx context.Context, work func(ctx context.Context) error) e
 	if r == nil {
 		return errNoRun
 	}
-	return under(ctx, r.mutex, work)
+	return under(ctx, r.job, r.hold, work)
 }
 
 var errNoRun = fmt.Errorf("relockgocron: do: %w by a run on this goroutine; "+
 	"call Do in the task itself, not in a goroutine that it starts", relock.ErrNotHeld)
 
 // FencingToken returns the fencing token of the run that the calling goroutine makes. It is 0 if the
-// Client was not made relock.WithFencing, and where Do finds no run. No round trip.
+// Client was not made relock.WithFencing, with [WithConcurrency], and where Do finds no run. No round
+// trip.
 func (l *Locker) FencingToken() int64 {
 	if r := l.runs.current(); r != nil {
-		return r.mutex.FencingToken()
+		if m, isLock := r.hold.(lock); isLock {
+			return m.FencingToken()
+		}
 	}
 	return 0
 }

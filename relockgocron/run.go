@@ -12,9 +12,22 @@ import (
 	"github.com/relock-go/relock"
 )
 
+// hold is what a run is under: a lock, or a *relock.Permit.
+type hold interface {
+	Context(ctx context.Context) context.Context
+	Deadline() (time.Time, bool)
+	Release() error
+}
+
+// lock is a Mutex of an owner of its own.
+type lock struct{ *relock.Mutex }
+
+func (l lock) Release() error { return l.Unlock() }
+
 // run is one run of a job, from Lock to Unlock.
 type run struct {
-	mutex     *relock.Mutex // of an owner of its own
+	job       string
+	hold      hold
 	keptUntil time.Time
 	goroutine string
 	among     *runs
@@ -25,24 +38,26 @@ type run struct {
 // Hooks.Lost and Hooks.Released of the Client report it.
 func (r *run) Unlock(context.Context) error {
 	if !r.among.end(r) {
-		return fmt.Errorf("relockgocron: unlock %q: %w: it was unlocked before", r.mutex.Name(), relock.ErrNotHeld)
+		return fmt.Errorf("relockgocron: unlock %q: %w: it was unlocked before", r.job, relock.ErrNotHeld)
 	}
-	if left := time.Until(r.keptUntil); left > 0 && r.mutex.HoldCount() > 0 {
-		time.AfterFunc(left, func() { _ = r.mutex.Unlock() })
-		return nil
+	if _, held := r.hold.Deadline(); held {
+		if left := time.Until(r.keptUntil); left > 0 {
+			time.AfterFunc(left, func() { _ = r.hold.Release() })
+			return nil
+		}
 	}
-	return r.mutex.Unlock()
+	return r.hold.Release()
 }
 
-// under runs work with a context that ends with ctx, with the hold of m, or with work: a hold may
+// under runs work with a context that ends with ctx, with h, or with work: a hold may
 // last longer, and keeps the contexts that have not ended.
-func under(ctx context.Context, m *relock.Mutex, work func(ctx context.Context) error) error {
+func under(ctx context.Context, name string, h hold, work func(ctx context.Context) error) error {
 	if ctx == nil || work == nil {
-		return fmt.Errorf("relockgocron: do %q: %w: the context or the function is nil", m.Name(), relock.ErrInvalidOption)
+		return fmt.Errorf("relockgocron: do %q: %w: the context or the function is nil", name, relock.ErrInvalidOption)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	held := m.Context(ctx)
+	held := h.Context(ctx)
 	if held.Err() != nil {
 		return context.Cause(held)
 	}
@@ -64,9 +79,9 @@ type runs struct {
 	all map[string]*run // by the number of the goroutine
 }
 
-// begin adds a run on the calling goroutine, under m.
-func (s *runs) begin(m *relock.Mutex, keptUntil time.Time) *run {
-	r := &run{mutex: m, keptUntil: keptUntil, goroutine: goroutine(), among: s}
+// begin adds a run of job on the calling goroutine, under h.
+func (s *runs) begin(job string, h hold, keptUntil time.Time) *run {
+	r := &run{job: job, hold: h, keptUntil: keptUntil, goroutine: goroutine(), among: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
