@@ -139,11 +139,11 @@ func server(t *testing.T, args ...string) (*redistest.Server, string) {
 	return s, "redis://" + s.Addr
 }
 
-// awaitWaiters waits until so many stand in line for name.
+// awaitWaiters waits until so many stand in line for the lock or the semaphore name.
 func awaitWaiters(t *testing.T, rdb redis.UniversalClient, name string, n int64) {
 	t.Helper()
 	redistest.Eventually(t, strconv.FormatInt(n, 10)+" wait for "+name, func() bool {
-		return rdb.ZCard(t.Context(), "relock_line:{"+name+"}").Val() == n
+		return rdb.ZCard(t.Context(), "relock_line:{"+name+"}").Val()+rdb.ZCard(t.Context(), "relock_line_permits:{"+name+"}").Val() == n
 	})
 }
 

@@ -19,9 +19,11 @@ type lockJSON struct {
 	TTLms   int64 `json:"ttl_ms"`
 	Token   int64
 	Waiting int
+	InUse   int `json:"in_use"`
 	Holders []struct {
-		Owner, Side string
-		Count       int
+		Owner, Side   string
+		Count, Weight int
+		MinHold       bool `json:"min_hold"`
 	}
 	Waiters []struct{ Owner, Queue, State string }
 }

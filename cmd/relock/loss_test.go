@@ -27,14 +27,20 @@ func beating(file, terminated string, stubborn bool) string {
 
 func TestLoss_SilentRedisEndsTheCommandBeforeTheLease(t *testing.T) {
 	t.Parallel()
-	for _, stubborn := range []bool{false, true} {
-		t.Run("stubborn "+strconv.FormatBool(stubborn), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		stubborn bool
+		flags    []string
+	}{
+		"obedient": {}, "stubborn": {stubborn: true}, "with a permit": {flags: []string{"--slots", "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, url := server(t)
+			stubborn, run := c.stubborn, append([]string{"run"}, c.flags...)
 			file, terminated, next := inDir(t, "beats"), inDir(t, "terminated"), inDir(t, "next")
-			holder := start(t, url, "run", "--ttl", "3s", "--kill-after", "1s", "a", "--", "sh", "-c", beating(file, terminated, stubborn))
+			holder := start(t, url, append(run, "--ttl", "3s", "--kill-after", "1s", "a", "--", "sh", "-c", beating(file, terminated, stubborn))...)
 			holder.awaitOut(t, "ready")
-			waiter := start(t, url, "run", "--ttl", "20s", "a", "--", "sh", "-c", "date +%s%N > "+next+"; echo next; exec sleep 60")
+			waiter := start(t, url, append(run, "--ttl", "20s", "a", "--", "sh", "-c", "date +%s%N > "+next+"; echo next; exec sleep 60")...)
 			awaitWaiters(t, s.Client(t), "a", 1)
 			left := s.Client(t).PTTL(t.Context(), "a").Val()
 			read := time.Now()

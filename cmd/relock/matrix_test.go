@@ -160,7 +160,7 @@ func (p place) befalls(t *testing.T, tr trouble) {
 
 // everyVerb calls all verbs at once, for locks that are free.
 func (p place) everyVerb(t *testing.T, tr trouble) {
-	kinds := []string{"", "-n", "-w 30s", "--fair", "--shared", "--exclusive"}
+	kinds := []string{"", "-n", "-w 30s", "--fair", "--shared", "--exclusive", "--slots 2"}
 	runs := make([]*process, len(kinds))
 	for i, kind := range kinds {
 		runs[i] = start(t, p.url, append(append([]string{"run", "--ttl", "1s"}, strings.Fields(kind)...), "run"+kind, "--", "echo", "ran")...)

@@ -34,8 +34,9 @@ func (r *runner) environ(env []string) []string {
 	return all
 }
 
-// heldAround returns an error if the lock is held around this relock, by one whose command has started it; nil: it is
-// not, or that is not known. It asks Redis: the same name on another Redis is another lock, and readers may share one.
+// heldAround returns an error if the lock, or as many permits as --slots, is held around this relock, by ones whose commands
+// have started it; nil: it is not, or that is not known. It asks Redis: the same name on another Redis is another lock, and
+// readers may share one.
 func (r *runner) heldAround(ctx context.Context) error {
 	around := strings.Fields(os.Getenv(holdersVar))
 	if len(around) == 0 {
@@ -45,8 +46,12 @@ func (r *runner) heldAround(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
+	held := 0 // around this relock
 	for _, h := range l.Holders {
-		if !h.MinHold && slices.Contains(around, h.Owner) {
+		if h.MinHold || !slices.Contains(around, h.Owner) {
+			continue
+		}
+		if held++; held >= r.flags.slots {
 			return &exit{codeUsage, fmt.Errorf("%q is held by %s, and this command runs under that hold: it would wait for itself forever", r.name, who(h.Owner, h.Client))}
 		}
 	}

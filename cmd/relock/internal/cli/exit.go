@@ -29,12 +29,13 @@ const (
 // codesText says them, in the words of --help.
 const codesText = `    the command's own    it ran, and the lock was held all the time
     128+N                signal N ended the command, or ended relock while it waited
-    75                   another owner holds the lock (-n), or still held it after -w; -E changes this code
+    75                   another owner holds the lock, or no slot is free (-n), or it was still so after -w; -E changes
+                         this code
     124                  the lock was lost, or --max-hold was over: the command got SIGTERM, and ended
     137                  the same, but the command had to be killed (SIGKILL)
     126, 127             the command cannot be run; there is no such command
-    64                   wrong usage: a bad flag or argument, a key that is not a lock, a lock that is held around
-                         this relock
+    64                   wrong usage: a bad flag or argument, a name that is used for something else, a lock that is
+                         held around this relock
     69                   Redis cannot be reached, or cannot serve
     77                   this user of Redis has no permission`
 

@@ -16,6 +16,7 @@ type event struct {
 	Owner   string       `json:"owner,omitempty"`
 	Side    string       `json:"side,omitempty"`
 	Count   int          `json:"count,omitempty"`
+	Weight  int          `json:"weight,omitempty"` // of a permit
 	Token   int64        `json:"token,omitempty"`
 	HeldMs  int64        `json:"held_ms,omitempty"` // since it was first seen
 	Place   int          `json:"place,omitempty"`
@@ -102,7 +103,7 @@ func keyOf(h look.Holder) string {
 func (f *follower) began(now time.Time, l *look.Lock, add func(event)) {
 	for _, h := range l.Holders {
 		key := keyOf(h)
-		e := event{Owner: h.Owner, Side: h.Side, Count: h.Count, Token: l.Token, Client: h.Client}
+		e := event{Owner: h.Owner, Side: h.Side, Count: h.Count, Weight: h.Weight, Token: l.Token, Client: h.Client}
 		known, had := f.holders[key]
 		switch {
 		case !had:
@@ -178,6 +179,9 @@ func (e event) text() string {
 	}
 	if e.Count > 1 || e.Event == "count" {
 		parts = append(parts, fmt.Sprintf("count %d", e.Count))
+	}
+	if e.Weight > 1 {
+		parts = append(parts, fmt.Sprintf("weight %d", e.Weight))
 	}
 	if e.Token != 0 {
 		parts = append(parts, fmt.Sprintf("token %d", e.Token))

@@ -34,3 +34,23 @@ func (f *runFlags) lockOf(locks *relock.Client, name string, opts ...relock.Mute
 	}
 	return lock{m.Lock, m.TryLock, m.Unlock, m.Context, m.Deadline, m.FencingToken}
 }
+
+// permitOf returns a permit of the semaphore name as the lock that run takes.
+func (f *runFlags) permitOf(locks *relock.Client, name string) lock {
+	s := locks.Semaphore(name, f.slots)
+	var p *relock.Permit // lock or try sets it, before any other function is called
+	return lock{
+		lock: func(ctx context.Context) (err error) {
+			p, err = s.Acquire(ctx)
+			return err
+		},
+		try: func(ctx context.Context) (held bool, err error) {
+			p, held, err = s.TryAcquire(ctx)
+			return held, err
+		},
+		unlock:   func() error { return p.Release() },
+		context:  func(ctx context.Context) context.Context { return p.Context(ctx) },
+		deadline: func() (time.Time, bool) { return p.Deadline() },
+		token:    func() int64 { return 0 },
+	}
+}

@@ -19,7 +19,8 @@ character, and [ab] one of these characters. The list contains every kind of loc
 Redisson, and no other keys. It uses SCAN, which does not block Redis, on all masters of a Cluster.
 
 OWNER is the client and the owner in it: the beginning of the client's uuid (all of it with --long), then host/pid of a
-relock run, or the number of a goroutine or thread. TTL is the remaining lease; "never ends" means that another program
+relock run, or the number of a goroutine or thread. A semaphore has a row for each permit in use, with its ID and its
+WEIGHT. TTL is the remaining lease; "never ends" means that another program
 has set the key. (min hold) means that the holder has released the lock, and --min-hold keeps it unavailable. WAITERS are
 the waiters in line, and in the queue of Redisson's fair lock. ~2 means that there is no line, but two connections are
 subscribed to releases.
@@ -78,17 +79,17 @@ func (a *app) showLocks(t *target.Target, locks []*look.Lock, long bool) error {
 // locksTable shows the locks of one Redis: a row for each holder.
 func locksTable(locks []*look.Lock, long bool) *table {
 	t := &table{}
-	t.add(bold, "NAME", "KIND", "OWNER", "COUNT", "TTL", "TOKEN", "WAITERS", "WHERE")
+	t.add(bold, "NAME", "KIND", "OWNER", "COUNT", "WEIGHT", "TTL", "TOKEN", "WAITERS", "WHERE")
 	for _, l := range locks {
 		if len(l.Holders) == 0 {
-			t.add(dim, clean(l.Name), string(l.Kind), "-", "", "", tokenText(l.Token), waitersText(l), "")
+			t.add(dim, clean(l.Name), string(l.Kind), "-", "", "", "", tokenText(l.Token), waitersText(l), "")
 		}
 		for _, h := range l.Holders {
 			s := normal
 			if h.TTLms < 0 {
 				s = red
 			}
-			t.add(s, clean(l.Name), kindText(l, h), ownerText(h.Owner, long), strconv.Itoa(h.Count), short(h.TTL()), tokenText(l.Token), waitersText(l), where(h.Client))
+			t.add(s, clean(l.Name), kindText(l, h), ownerText(h.Owner, long), strconv.Itoa(h.Count), weightText(h), short(h.TTL()), tokenText(l.Token), waitersText(l), where(h.Client))
 		}
 	}
 	return t
@@ -147,6 +148,13 @@ func keptText(h look.Holder) string {
 		return " (min hold)"
 	}
 	return ""
+}
+
+func weightText(h look.Holder) string {
+	if h.Weight == 0 {
+		return ""
+	}
+	return strconv.Itoa(h.Weight)
 }
 
 func ownerText(owner string, long bool) string {

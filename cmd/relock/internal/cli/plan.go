@@ -31,7 +31,7 @@ type plan struct {
 // longestSleep bounds the time until the clocks are looked at again: a deadline is of the wall clock.
 const longestSleep = time.Second
 
-var errNotRenewed = errors.New("the lock could not be renewed, and its lease is about to expire")
+var errNotRenewed = errors.New("renewal fails, and the lease is about to expire")
 
 func newPlan(f *runFlags, now time.Time) *plan {
 	p := &plan{killAfter: f.killAfter, slack: min(max(f.ttl/100, 5*time.Millisecond), 200*time.Millisecond), maxHold: f.maxHold}

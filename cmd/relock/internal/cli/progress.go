@@ -73,7 +73,9 @@ func holderOf(l *look.Lock) string {
 // situation returns who has l, and the position of this process in line.
 func (r *runner) situation(l *look.Lock, had time.Duration) string {
 	text := "it is free"
-	if len(l.Holders) > 0 {
+	if r.flags.slots > 0 {
+		text = fmt.Sprintf("%d slots in use (--slots %d)", l.InUse, r.flags.slots)
+	} else if len(l.Holders) > 0 {
 		text = "held by " + who(l.Holders[0].Owner, l.Holders[0].Client)
 		if more := len(l.Holders) - 1; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)

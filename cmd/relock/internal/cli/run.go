@@ -17,9 +17,11 @@ import (
 const (
 	defaultTTL       = 30 * time.Second
 	defaultKillAfter = 10 * time.Second
+
+	mostSlots = 10_000 // the highest limit of a semaphore
 )
 
-// errBusy says that the lock is another owner's.
+// errBusy says that the lock is another owner's, or that no slot is free.
 var errBusy = errors.New("another owner holds the lock")
 
 // runFlags are the flags of run.
@@ -28,15 +30,25 @@ type runFlags struct {
 
 	wait, ttl, minHold, maxHold, killAfter time.Duration
 
-	busyCode int
-	log      string
+	slots, busyCode int
+	log             string
 }
 
-const runText = `Acquire the lock NAME, run CMD with ARGS, and release the lock.
+// what is what CMD runs under.
+func (f *runFlags) what() string {
+	if f.slots > 0 {
+		return "permit"
+	}
+	return "lock"
+}
+
+const runText = `Acquire the lock NAME, run CMD with ARGS, and release the lock. With --slots N, at most N commands run at a time, over all
+machines: each has a permit of the semaphore NAME in place of the lock, and what is said here of the lock is true of the
+permit.
 
 CMD runs without a shell, in a process group of its own, and on this terminal if there is one. Its environment has
 RELOCK_NAME and RELOCK_TOKEN. The token is a number that is higher with each holder: the store that CMD writes to can
-reject a lower number than it has seen. (With --shared there is no token.) If CMD contains a relock run that would wait
+reject a lower number than it has seen. (With --shared and --slots there is no token.) If CMD contains a relock run that would wait
 for the same lock, that relock run exits with 64 at once.
 
 Signals to relock go to the process group of CMD, except SIGTSTP (Ctrl-Z): it suspends neither relock nor CMD, because
@@ -62,6 +74,7 @@ const runExample = `  relock run -n backup -- pg_dump -f /backup/db.sql db      
   relock run --max-hold 1h nightly -- make report              # SIGTERM after an hour
   relock run --shared data -- ./read.sh                        # many of these at once,
   relock run --exclusive data -- ./rewrite.sh                  # or one of these
+  relock run --slots 20 llm -- ./summarize.sh                  # at most 20 of these at a time
   relock run migrate -- sh -c 'migrate --fence=$RELOCK_TOKEN'  # a shell, if you want one`
 
 func (a *app) runCommand() *cobra.Command {
@@ -90,14 +103,15 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait: exit with 75 if another owner holds the lock")
+	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait: exit with 75 if another owner holds the lock, or no slot is free")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait for at most this long, such as 90s or 10m, then exit with 75 (default: no limit)")
 	flags.IntVarP(&f.busyCode, "busy-code", "E", codeBusy, "exit with `CODE` instead of 75")
 	flags.BoolVar(&f.fair, "fair", false, "first come, first served, over all processes that use --fair")
 	flags.BoolVar(&f.shared, "shared", false, "share the lock with other --shared commands; --exclusive commands wait")
 	flags.BoolVar(&f.exclusive, "exclusive", false, "exclude --shared and other --exclusive commands; locks without these two flags need another name")
+	flags.IntVar(&f.slots, "slots", 0, "run at most `N` commands of this name at a time, first come, first served; locks need another name. N is not stored: if it differs between commands, each keeps to its own")
 	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "the lease: how long the lock remains if relock is killed")
-	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock unavailable for at least this long, even if the command ends earlier: for jobs that several machines start at about the same time")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock unavailable for at least this long, even if the command ends earlier: for jobs that several machines start at about the same time. With --slots N at most N commands start in this time")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "end the command after this time (default: no limit)")
 	flags.DurationVar(&f.killAfter, "kill-after", 0, "the time from SIGTERM to SIGKILL, if the lock was lost or --max-hold is over; at most half of --ttl (default 10s, or a third of --ttl if that is less)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report on standard error what happens to the lock")
@@ -115,6 +129,12 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return usage("--no-wait and --wait contradict each other")
 	case f.fair && f.shared || f.fair && f.exclusive || f.shared && f.exclusive:
 		return usage("--fair, --shared and --exclusive contradict each other")
+	case cmd.Flags().Changed("slots") && (f.slots < 1 || f.slots > mostSlots):
+		return usage("--slots %d: must be from 1 to %d", f.slots, mostSlots)
+	case f.slots > 0 && (f.shared || f.exclusive):
+		return usage("--slots contradicts --shared and --exclusive: it is for a semaphore, and they are for a read-write lock")
+	case f.slots > 0 && f.fair:
+		return usage("--slots contradicts --fair: with --slots it is always first come, first served")
 	case f.wait < 0:
 		return usage("--wait %v is negative", f.wait)
 	case f.maxHold < 0 || f.maxHold == 0 && cmd.Flags().Changed("max-hold"):

@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-// runner runs one command under a lock.
+// runner runs one command under a lock, or with a permit.
 type runner struct {
 	app     *app
 	flags   *runFlags
@@ -27,7 +27,7 @@ type runner struct {
 	signals *child.Signals
 	locks   *relock.Client
 	lock    lock
-	again   lock          // the same one, to enter it once more without a word
+	again   lock          // the same one, to enter it once more without a word; empty for a permit, which cannot be entered again
 	renewed chan struct{} // has something when a renewal has gone well
 
 	contended chan struct{} // has something when the wait has begun
@@ -48,14 +48,18 @@ func (r *runner) run() (err error) {
 		return err
 	}
 	defer r.locks.Close()
-	r.lock = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()))
-	r.again = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()), relock.WithHooks(relock.Hooks{}))
+	if r.flags.slots > 0 {
+		r.lock = r.flags.permitOf(r.locks, r.name)
+	} else {
+		r.lock = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()))
+		r.again = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()), relock.WithHooks(relock.Hooks{}))
+	}
 	if err := r.acquire(); err != nil {
 		return r.failed(err)
 	}
 	if _, held := r.lock.deadline(); !held { // this machine may have slept
 		r.release()
-		return r.failed(&exit{codeLost, errors.New("the lock was lost before the command was started")})
+		return r.failed(&exit{codeLost, fmt.Errorf("the %s was lost before the command was started", r.flags.what())})
 	}
 	r.signals.All()
 	command, err := child.Start(r.argv, r.environ(os.Environ()), r.warn)
@@ -98,7 +102,7 @@ func (r *runner) acquire() error {
 			if err := <-got; err == nil {
 				r.release()
 			}
-			return stopped(sig)
+			return r.stopped(sig)
 		case err := <-got:
 			if err != nil {
 				return err
@@ -116,7 +120,7 @@ func (r *runner) lastLook() error {
 	}
 	r.signals.Stop()
 	r.release()
-	return stopped(sig)
+	return r.stopped(sig)
 }
 
 // get takes the lock, as the flags say.
@@ -138,8 +142,8 @@ func (r *runner) get(ctx context.Context) error {
 }
 
 // awaitLease waits until the lease is long enough to end a command within it. One that was granted to a
-// waiter in line is short, until the library renews it a moment later. To enter the lock once more renews it at
-// once, so that what follows need not wait for that moment.
+// waiter in line is short, until the library renews it a moment later: within a sixteenth of it. To enter the lock once
+// more renews it at once, so that what follows need not wait for that moment.
 func (r *runner) awaitLease(ctx context.Context) error {
 	enough := newPlan(r.flags, time.Now())
 	fits := func() bool {
@@ -149,8 +153,10 @@ func (r *runner) awaitLease(ctx context.Context) error {
 	if fits() {
 		return nil
 	}
-	if entered, err := r.again.try(ctx); err == nil && entered {
-		_ = r.again.unlock() // the level, not the lock; a loss is seen below
+	if r.again.try != nil {
+		if entered, err := r.again.try(ctx); err == nil && entered {
+			_ = r.again.unlock() // the level, not the lock; a loss is seen below
+		}
 	}
 	lost := r.lock.context(ctx)
 	for !fits() {
@@ -182,8 +188,8 @@ func note(c chan struct{}) {
 func (r *runner) warn(text string) { r.log.Warn(text, "name", r.name) }
 
 // stopped is the error of a wait that sig has ended.
-func stopped(sig os.Signal) error {
-	return &exit{child.CodeOf(sig), fmt.Errorf("%v while waiting for the lock: the command was not started", sig)}
+func (r *runner) stopped(sig os.Signal) error {
+	return &exit{child.CodeOf(sig), fmt.Errorf("%v while waiting for the %s: the command was not started", sig, r.flags.what())}
 }
 
 // failed says why the command was not run, unless that is what -n asks for.
@@ -201,7 +207,7 @@ func (r *runner) failed(err error) error {
 			r.log.Error(hint)
 		}
 	} else {
-		r.log.Debug("lock not acquired: another owner has it", "name", r.name)
+		r.log.Debug(r.flags.what()+" not acquired: it is not free", "name", r.name)
 	}
 	return &exit{code: code}
 }
@@ -301,7 +307,7 @@ func (r *runner) release() (lost bool) {
 		r.log.Error(message(err))
 		return true
 	case err != nil:
-		r.log.Warn("the lock is free when its lease ends: "+message(err), "name", r.name)
+		r.log.Warn("the "+r.flags.what()+" is free when its lease ends: "+message(err), "name", r.name)
 	}
 	return false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/cmd/relock/internal/child"
+	"github.com/relock-go/relock/cmd/relock/internal/look"
 )
 
 // locked is a lock that is got at once, and says whether it was released.
@@ -52,6 +54,32 @@ func TestRunner_CommandIsNotStartedOnATooShortLease(t *testing.T) {
 	deadline = time.Now().Add(30 * time.Second)
 	r.noteRenewed(relock.Event{})
 	require.NoError(t, r.get(t.Context()))
+}
+
+// A permit cannot be entered again.
+func TestRunner_ShortLeaseOfAPermitIsAwaited(t *testing.T) {
+	a := &app{console: &console{out: io.Discard, err: io.Discard}}
+	released, left := false, new(atomic.Int64)
+	left.Store(int64(5 * time.Second))
+	r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second, slots: 2}, nil, "a", nil)
+	r.lock = locked(&released, func() time.Time { return time.Now().Add(time.Duration(left.Load())) })
+	got := make(chan error, 1)
+	go func() { got <- r.get(t.Context()) }()
+	for range 3 { // renewals after which it is too short still; with the third, the first was looked at
+		r.renewed <- struct{}{}
+	}
+	require.Empty(t, got)
+	left.Store(int64(30 * time.Second))
+	r.noteRenewed(relock.Event{})
+	require.NoError(t, <-got)
+	require.False(t, released)
+}
+
+func TestRunner_WaitForASlotShowsHowManyAreInUse(t *testing.T) {
+	a := &app{console: &console{out: io.Discard, err: io.Discard}}
+	r := newRunner(a, &runFlags{slots: 4}, nil, "a", nil)
+	l := &look.Lock{Kind: look.Semaphore, InUse: 6, Holders: []look.Holder{{Owner: "x:1:6", Weight: 6}}}
+	require.Equal(t, "6 slots in use (--slots 4)", r.situation(l, time.Minute))
 }
 
 func TestRunner_ShortLeaseIsLengthenedByReentry(t *testing.T) {

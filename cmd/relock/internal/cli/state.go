@@ -13,10 +13,10 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const stateText = `Show the state of the lock NAME on Redis: who holds it, for how much longer, who waits and in which order, and the last
-fencing token. It changes nothing.
+const stateText = `Show the state of the lock or semaphore NAME on Redis: who holds it, for how much longer, who waits and in which order,
+and the last fencing token. The owner of a permit is its ID, for relock force --permit. It changes nothing.
 
-Exit codes: 0 if it is held, 1 if it is free; 64 if the key is not a lock; 69 and 77 as with relock run.`
+Exit codes: 0 if it is held or a permit is in use, 1 if it is free; 64 if the key is not a lock; 69 and 77 as with relock run.`
 
 func (a *app) stateCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -70,6 +70,8 @@ func (a *app) describe(t *target.Target, l *look.Lock, unsure bool) {
 	switch {
 	case unsure:
 		facts.add(red, "state", "unknown")
+	case l.Held && l.Kind == look.Semaphore:
+		facts.add(green, "state", strconv.Itoa(l.InUse)+" in use (semaphore)")
 	case l.Held:
 		facts.add(green, "state", "held ("+string(l.Kind)+")")
 	case len(l.Holders) > 0:
@@ -110,13 +112,13 @@ func listening(l *look.Lock) string {
 
 func holdersTable(l *look.Lock) *table {
 	t := &table{}
-	t.add(bold, "OWNER", "SIDE", "COUNT", "TTL", "WHERE", "SINCE")
+	t.add(bold, "OWNER", "SIDE", "COUNT", "WEIGHT", "TTL", "WHERE", "SINCE")
 	for _, h := range l.Holders {
 		since := ""
 		if h.Client != nil {
 			since = clean(h.Client.Since)
 		}
-		t.add(normal, clean(h.Owner), strings.TrimSpace(h.Side+keptText(h)), strconv.Itoa(h.Count), short(h.TTL()), where(h.Client), since)
+		t.add(normal, clean(h.Owner), strings.TrimSpace(h.Side+keptText(h)), strconv.Itoa(h.Count), weightText(h), short(h.TTL()), where(h.Client), since)
 	}
 	return t
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const watchText = `Follow the lock NAME until you interrupt it: who gets it, for how long, and who waits. Each change is one line. relock
-reads the state when a message announces a change, and every --interval. It may miss holds that are shorter than that, if
-they follow each other within one process.
+const watchText = `Follow the lock NAME, or the permits of the semaphore NAME, until you interrupt it: who gets it, for how long, and who
+waits. Each change is one line. relock reads the state when a message announces a change, and every --interval. It may
+miss holds that are shorter than that, if they follow each other within one process, and permits that are.
 
     held      an owner has acquired it    waits    a waiter has joined the line
     count     its hold count has changed  left     a waiter has left the line without the lock

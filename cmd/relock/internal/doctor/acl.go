@@ -19,8 +19,8 @@ type need struct {
 	commands [][]string
 }
 
-// needs are those of all kinds: K is the lock, C its counter, L and E its line, Q Java's queue, R a reader's
-// level, W a claim, I what a client says of itself; P, G and X are the channels of a plain lock, of grants, and of a read-write lock.
+// needs are those of all kinds: K is the lock, C its counter, L and E its line, M and N that of a semaphore, Q Java's
+// queue, R a reader's level, W a claim, I what a client says of itself; P, G and X are the channels of a plain lock, of grants, and of a read-write lock.
 var needs = []need{
 	{"Mutex, MultiMutex", Broken, commands(`
 		evalsha 0000000000000000000000000000000000000000 1 K; eval x 1 K; hlen K; hexists K f; hgetall K; hset K f 1; hdel K f; pttl K; pexpire K 1; time;
@@ -28,6 +28,10 @@ var needs = []need{
 	{"FairMutex, and the line of all waiters", Warning, commands(`
 		zadd L 1 f; zcard L; zrange L 0 0; zrem L f; zrevrange L 0 0; zscore L f; pttl L; pexpire L 1; exists L;
 		hlen E; hget E f; hset E f 1; hdel E f; pttl E; pexpire E 1; publish G 0; subscribe G; pubsub numsub G`)},
+	{"Semaphore", Warning, commands(`
+		zadd K xx gt 1 f; zcard K; zrange K 0 0 withscores; zrem K f; zscore K f; pttl K; pexpire K 1;
+		zadd M 1 f; zcard M; zrange M 0 0; zrem M f; zrevrange M 0 0; zscore M f; pttl M; pexpire M 1; exists M;
+		hlen N; hexists N f; hget N f; hset N f 1; hdel N f; pttl N; pexpire N 1; publish G 0; subscribe G; pubsub numsub G`)},
 	{"WithClientInfo, as relock run does", Warning, commands(`hset I host x; pexpire I 1; hdel I host`)},
 	{"RWMutex", Warning, commands(`
 		hget K mode; exists K; del K; hmget K f; hkeys K; hrandfield K 3 withvalues; set R 1; pttl R; pexpire R 1; del R;
@@ -50,6 +54,7 @@ func (e *Exam) permissions(ctx context.Context, n *target.Node) {
 	}
 	stands := map[string]string{
 		"K": names.Keys[0], "C": names.Keys[1], "L": names.Keys[2], "E": names.Keys[3], "Q": names.Keys[4], "W": names.Keys[5],
+		"M": names.Keys[6], "N": names.Keys[7],
 		"R": names.Timeouts + ":uuid:1:rwlock_timeout:1", "P": names.Channel, "G": names.Grants + "uuid", "X": names.RW,
 		"I": keys.OfClient("uuid"),
 	}

@@ -28,6 +28,13 @@ func (e *Exam) kinds(ctx context.Context) {
 	f := locks.FairMutex(e.Name)
 	e.kind(line, "FairMutex, and the line of all waiters", "allow the keys relock_line* and the commands on sorted sets: without them waiters are served in no order, and --fair fails",
 		e.turn(ctx, f.TryLock, f.Unlock))
+	s := locks.Semaphore(e.Name+":permits", 1)
+	var p *relock.Permit
+	err = e.turn(ctx, func(ctx context.Context) (acquired bool, err error) {
+		p, acquired, err = s.TryAcquire(ctx)
+		return acquired, err
+	}, func() error { return p.Release() })
+	e.kind(line, "Semaphore", "allow the keys relock_line* and the commands on sorted sets: without them --slots fails", err)
 	rw := locks.RWMutex(e.Name + ":rw")
 	err = e.turn(ctx, rw.TryRLock, rw.RUnlock)
 	if err == nil {

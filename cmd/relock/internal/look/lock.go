@@ -19,7 +19,8 @@ type Lock struct {
 	// TTLms is what is left of the lease in milliseconds; 0 if it is free, -1 if the key has no expiry.
 	TTLms int64 `json:"ttl_ms"`
 
-	Token     int64    `json:"token,omitempty"` // the last fencing token
+	Token     int64    `json:"token,omitempty"`  // the last fencing token
+	InUse     int      `json:"in_use,omitempty"` // the weight of all permits of a semaphore
 	Holders   []Holder `json:"holders"`
 	Waiters   []Waiter `json:"waiters"`              // in line, the first first
 	Waiting   int      `json:"waiting"`              // how many there are, if they are too many to be listed
@@ -39,15 +40,17 @@ type Kind string
 const (
 	Plain     Kind = "mutex"
 	ReadWrite Kind = "rw"
+	Semaphore Kind = "semaphore"
 	Free      Kind = "free" // no owner: its kind is that of the next
 	NoLock    Kind = "none"
 )
 
-// Holder has a lock.
+// Holder has a lock, or is a permit of a semaphore.
 type Holder struct {
-	Owner   string  `json:"owner"` // uuid:owner, as on Redis, without the side
+	Owner   string  `json:"owner"` // uuid:owner, as on Redis, without the side; the ID of a permit
 	Side    string  `json:"side,omitempty"`
 	Count   int     `json:"count"`
+	Weight  int     `json:"weight,omitempty"` // of a permit
 	TTLms   int64   `json:"ttl_ms"`
 	Client  *Client `json:"client,omitempty"`
 	MinHold bool    `json:"min_hold,omitempty"` // it has ended: this is its min-hold placeholder (--min-hold)
@@ -82,8 +85,15 @@ const (
 	Expired WaitState = "gone"    // it has not asked for as long as its place lives
 )
 
-// owners are the fields of owners on Redis.
-var owners = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}:.`)
+const uuid = `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
+
+var (
+	// owners are the fields of owners on Redis.
+	owners = regexp.MustCompile(`^` + uuid + `:.`)
+	// permits are the members of a semaphore: whether it is a min-hold placeholder, the weight, and the number of a further
+	// member of the same permit.
+	permits = regexp.MustCompile(`^` + uuid + `:\d+(\.kept)?:([1-9]\d*)(:\d+)?$`)
+)
 
 // TTL is what is left of the lease; negative if it has no end.
 func (h Holder) TTL() time.Duration { return time.Duration(h.TTLms) * time.Millisecond }

@@ -11,6 +11,7 @@ func TestLook_NameOfALockIsReadFromItsHelperKeys(t *testing.T) {
 		if names, err := NamesOf(name); err == nil {
 			require.Equal(t, name, named(names.Keys[2], "relock_line:"))
 			require.Equal(t, name, named(names.Keys[4], "redisson_lock_queue:"))
+			require.Equal(t, name, named(names.Keys[6], "relock_line_permits:"))
 		}
 	}
 }

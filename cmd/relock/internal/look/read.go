@@ -32,17 +32,18 @@ type Names struct {
 
 // NamesOf returns what belongs to name. The error says why it can be no lock.
 func NamesOf(name string) (Names, error) {
-	var plain, rw keys.Set
-	if err := plain.Init("", []string{name}); err != nil {
-		return Names{}, err
-	}
-	if err := rw.Init("", []string{name}); err != nil {
-		return Names{}, err
+	var plain, rw, semaphore keys.Set
+	for _, set := range []*keys.Set{&plain, &rw, &semaphore} {
+		if err := set.Init("", []string{name}); err != nil {
+			return Names{}, err
+		}
 	}
 	rw.ReadWrite()
+	semaphore.Semaphore()
 	line := keys.LineOf(name)
 	return Names{
-		Keys:     []string{name, plain.Counters[0], line.Queue, line.Entries, javaQueue(&plain), rw.RW.Claim},
+		Keys: []string{name, plain.Counters[0], line.Queue, line.Entries, javaQueue(&plain), rw.RW.Claim,
+			text(semaphore.Line[2]), text(semaphore.Line[3])},
 		Timeouts: rw.RW.Timeouts, Channel: plain.Channels[0], RW: rw.Channels[0], Grants: keys.GrantsPrefix(name),
 	}, nil
 }
@@ -116,19 +117,22 @@ func again(ctx context.Context, rdb redis.UniversalClient, n Names, err error) (
 
 // parse reads what the script says.
 func parse(name string, reply []any) (*Lock, error) {
-	if len(reply) != 10 {
+	if len(reply) != 11 {
 		return nil, fmt.Errorf("the script answered with %d parts", len(reply))
 	}
 	pttl, length := number(reply[0]), number(reply[2])
 	token, _ := strconv.ParseInt(text(reply[1]), 10, 64)
 	l := &Lock{Name: name, Kind: Free, Token: token, Waiting: int(number(reply[5])), Listeners: int(number(reply[9])),
 		Holders: []Holder{}, Waiters: []Waiter{}}
-	if !l.readFields(reply[3], reply[4], pttl) || length < 0 || length > 0 && l.Kind == Free {
+	if !l.readFields(reply[3], reply[4], pttl) || length < 0 || length > 0 && l.Kind == Free || !l.readPermits(reply[10]) {
 		*l = Lock{Name: name, Kind: NoLock, Foreign: true, Holders: []Holder{}, Waiters: []Waiter{}}
 		return l, nil
 	}
 	if len(l.Holders) > 0 {
-		l.Held, l.TTLms = true, pttl
+		l.Held = true
+		if l.Kind != Semaphore {
+			l.TTLms = pttl
+		}
 	}
 	l.readWaiters(reply[6], reply[7], text(reply[8]))
 	return l, nil
@@ -181,6 +185,29 @@ func (l *Lock) readFields(fields, lives any, pttl int64) bool {
 	return true
 }
 
+// readPermits notes which permits are in use. false: the sorted set is no semaphore.
+func (l *Lock) readPermits(members any) bool {
+	all, _ := members.([]any)
+	for i := 0; i+1 < len(all); i += 2 {
+		parts := permits.FindStringSubmatch(text(all[i]))
+		if parts == nil {
+			return false
+		}
+		if parts[3] != "" {
+			continue // one of several members of a permit
+		}
+		weight, err := strconv.Atoi(parts[2])
+		if err != nil {
+			return false
+		}
+		h := Holder{Owner: parts[0], Count: 1, Weight: weight, TTLms: number(all[i+1]), MinHold: parts[1] != ""}
+		l.Kind, l.InUse, l.TTLms = Semaphore, l.InUse+weight, max(l.TTLms, h.TTLms)
+		l.Holders = append(l.Holders, h)
+	}
+	slices.SortStableFunc(l.Holders, func(a, b Holder) int { return strings.Compare(a.Owner, b.Owner) })
+	return true
+}
+
 // hasMode reports whether these fields are of a read-write lock.
 func hasMode(fields []any) bool {
 	for i := 0; i < len(fields); i += 2 {
@@ -203,6 +230,12 @@ func (l *Lock) readWaiters(line, java any, claim string) {
 			w.State = Passed
 		}
 		l.Waiters = append(l.Waiters, w)
+		if l.Kind == Free && permits.MatchString(w.Owner) {
+			l.Kind = Semaphore
+		}
+	}
+	if l.Kind == Semaphore {
+		l.Listeners = -1 // its messages go to those alone that they are for
 	}
 	queue, _ := java.([]any)
 	for _, owner := range queue {

@@ -25,6 +25,7 @@ const batch = 200
 // helperPrefixes begin keys that belong to a lock and name it.
 var helperPrefixes = []struct{ prefix, kind string }{
 	{"relock_line:", "zset"},
+	{"relock_line_permits:", "zset"},
 	{"redisson_lock_queue:", "list"},
 }
 
@@ -94,7 +95,12 @@ func allOn(ctx context.Context, n *target.Node, pattern string, like *regexp.Reg
 				return ErrPart
 			}
 		}
-		err := scan(ctx, rdb, pattern, "hash", func(key string) { names[key] = true })
+		var err error
+		for _, kind := range []string{"hash", "zset"} {
+			if err == nil {
+				err = scan(ctx, rdb, pattern, kind, func(key string) { names[key] = true })
+			}
+		}
 		for _, h := range helperPrefixes {
 			if err != nil {
 				break
