@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -88,6 +90,86 @@ func TestRecipes_CallsAreLimitedOverTwoProcesses(t *testing.T) {
 	all, err := calls.AcquireN(t.Context(), 20)
 	require.NoError(t, err, "all were released")
 	require.NoError(t, all.Release())
+}
+
+func migrateTenant(ctx context.Context, locks *relock.Client, tenant string, migrate func(context.Context) error) error {
+	return locks.Mutex("migrate:"+tenant).Do(ctx, func(ctx context.Context) error { // each tenant by one process,
+		return locks.Semaphore("migrations", 3).Do(ctx, migrate) // and at most three of them at a time
+	})
+}
+
+func TestRecipes_AtMostThreeMigrationsRunAtATime(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	const tenants = 8
+	var running atomic.Int32
+	begun, end, done := make(chan string, 2*tenants), make(chan struct{}), make(chan error, 2*tenants)
+	for _, locks := range []*relock.Client{here, there} {
+		for n := range tenants {
+			tenant := fmt.Sprint("tenant", n)
+			go func() {
+				done <- migrateTenant(t.Context(), locks, tenant, func(ctx context.Context) error {
+					defer running.Add(-1)
+					if n := running.Add(1); n > 3 {
+						return fmt.Errorf("%d at a time", n)
+					}
+					begun <- tenant
+					<-end
+					return ctx.Err()
+				})
+			}()
+		}
+	}
+	together := map[string]bool{}
+	for range 3 {
+		together[redistest.Receive(t, begun)] = true
+	}
+	require.Len(t, together, 3, "of different tenants")
+	redistest.Eventually(t, "all tenants wait", func() bool {
+		state, err := here.Semaphore("migrations", 3).State(t.Context())
+		return err == nil && state.InUse == 3 && state.Waiting == tenants-3
+	})
+	require.Empty(t, begun)
+	close(end)
+	for range 2 * tenants {
+		require.NoError(t, redistest.Receive(t, done))
+	}
+}
+
+func sendMail(ctx context.Context, locks *relock.Client, send func(context.Context) error) error {
+	return locks.Semaphore("mail", 100, relock.WithMinHold(time.Minute)).Do(ctx, send)
+}
+
+func TestRecipes_AtMostAHundredMailsBeginInAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here := relocktest.New(t)
+		there, err := relock.New(relocktest.Redis(t, here))
+		require.NoError(t, err)
+		defer there.Close()
+		const mails = 250
+		began := time.Now()
+		var mu sync.Mutex
+		var starts []time.Duration
+		var all sync.WaitGroup
+		for i := range mails {
+			all.Go(func() {
+				if err := sendMail(t.Context(), []*relock.Client{here, there}[i%2], func(context.Context) error {
+					mu.Lock()
+					defer mu.Unlock()
+					starts = append(starts, time.Since(began))
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.Len(t, starts, mails)
+		for i := range mails - 100 {
+			require.GreaterOrEqual(t, starts[i+100]-starts[i], time.Minute-time.Millisecond)
+		}
+		require.Less(t, starts[mails-1], 3*time.Minute, "and no minute is wasted")
+	})
 }
 
 func runScheduler(ctx context.Context, locks *relock.Client, schedule func(context.Context) error) error {
