@@ -144,7 +144,7 @@ func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (
 	if n < 1 {
 		tb.Fatalf("relocktest: hold %d permits of %q elsewhere: it has to be at least one", n, name)
 	}
-	var permits []*relock.Permit
+	var releases []func() error
 	for range n {
 		p, acquired, err := s.TryAcquire(context.WithoutCancel(tb.Context()))
 		switch {
@@ -153,16 +153,9 @@ func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (
 		case !acquired:
 			tb.Fatalf("relocktest: hold permits of %q elsewhere: others wait for them, or %d are in use", name, mostPermits)
 		}
-		permits = append(permits, p)
+		releases = append(releases, p.Release)
 	}
-	return releaseOnce(tb, name, func() (err error) {
-		for _, p := range permits {
-			if failed := p.Release(); !errors.Is(failed, relock.ErrLost) {
-				err = errors.Join(err, failed)
-			}
-		}
-		return err
-	})
+	return releaseOnce(tb, name, releases...)
 }
 
 // mostPermits is the highest limit of a semaphore.
@@ -184,11 +177,13 @@ func elsewhere(tb testing.TB, c *relock.Client, name string) *relock.Client {
 }
 
 // releaseOnce returns a function that releases what another process holds of name. The first call counts.
-func releaseOnce(tb testing.TB, name string, release func() error) func() {
+func releaseOnce(tb testing.TB, name string, releases ...func() error) func() {
 	return sync.OnceFunc(func() {
 		tb.Helper()
-		if err := release(); err != nil && !errors.Is(err, relock.ErrLost) {
-			tb.Errorf("relocktest: release %q elsewhere: %v", name, err)
+		for _, release := range releases {
+			if err := release(); err != nil && !errors.Is(err, relock.ErrLost) {
+				tb.Errorf("relocktest: release %q elsewhere: %v", name, err)
+			}
 		}
 	})
 }
