@@ -41,3 +41,12 @@ func TestInside_ALockThatIsHeldAroundIsNotWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// Of two slots one is held around it, and one by another: that one ends.
+func TestInside_ASlotOfOthersIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	start(t, url, "run", "--slots", "2", "a", "--", "sh", "-c", readyAndWait).awaitOut(t, "ready")
+	code, _, stderr := run(t, url, "run", "--slots", "2", "a", "--", program, "run", "--slots", "2", "-w", "300ms", "a", "--", "true")
+	require.Equal(t, 75, code, stderr)
+}

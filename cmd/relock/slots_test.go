@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strconv"
@@ -213,12 +214,18 @@ func TestSlots_LsAndStateShowEachPermit(t *testing.T) {
 	put(t, rdb, "zadd users 1 ada", "zadd mixed 1 "+someOwner+":1 2 x", "zadd inside 1 "+someOwner+":1 9e15 y 9.1e15 "+someOwner+":2",
 		"zadd over 1 "+someOwner+":1", "zadd kept 9e15 "+someOwner+".kept:2 9e15 "+someOwner+".kept:2:2")
 
+	// The permits of a process that died are over, and another process waits still.
+	waits := otherOwner + ":2"
+	put(t, rdb, "zadd relock_line_permits:{next} 1 "+waits)
+	require.NoError(t, rdb.HSet(t.Context(), "relock_line_permit_entries:{next}", waits, "9000000000000000 5000 4 1 0 channel").Err())
+	t.Cleanup(func() { rdb.Del(context.Background(), "relock_line_permit_entries:{next}") })
+
 	all := listed(t, url)
 	var names []string
 	for name := range all {
 		names = append(names, name)
 	}
-	require.ElementsMatch(t, []string{"llm", "w{tag}", "kept"}, names, "and no sorted set of another program")
+	require.ElementsMatch(t, []string{"llm", "w{tag}", "kept", "next"}, names, "and no sorted set of another program")
 	llm := all["llm"]
 	require.Equal(t, "semaphore", llm.Kind)
 	require.True(t, llm.Held)
@@ -232,6 +239,9 @@ func TestSlots_LsAndStateShowEachPermit(t *testing.T) {
 	require.Equal(t, 3, all["w{tag}"].InUse)
 	require.Len(t, all["kept"].Holders, 1)
 	require.True(t, all["kept"].Holders[0].MinHold)
+	require.Equal(t, "semaphore", all["next"].Kind)
+	require.False(t, all["next"].Held)
+	require.Equal(t, 1, all["next"].Waiting)
 	require.Len(t, listed(t, url, "ll*"), 1)
 
 	host, err := os.Hostname()
