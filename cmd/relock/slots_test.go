@@ -157,6 +157,17 @@ func TestSlots_ForcedPermitEndsItsCommandAlone(t *testing.T) {
 	require.Equal(t, 1, code)
 }
 
+func TestSlots_LossFoundByTheReleaseIsReported(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	fifo := fifo(t)
+	p := start(t, url, "run", "--slots", "2", "a", "--", "sh", "-c", "echo ready; read x < "+fifo)
+	p.awaitOut(t, "ready")
+	require.NoError(t, s.Client(t).Del(t.Context(), "a").Err())
+	require.NoError(t, os.WriteFile(fifo, []byte("\n"), 0))
+	require.Equal(t, 124, p.wait(t))
+}
+
 // The share of a relock that is killed comes back after its TTL, and its command is gone by then.
 func TestSlots_SIGKILLTakesTheCommandAlong(t *testing.T) {
 	t.Parallel()
