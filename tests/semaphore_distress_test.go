@@ -21,6 +21,17 @@ import (
 
 // Servers that refuse, lose or replace what a semaphore has on them.
 
+// awaitLoss waits until the permit of ctx is lost.
+func awaitLoss(t *testing.T, ctx context.Context) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+		require.ErrorIs(t, context.Cause(ctx), relock.ErrLost)
+	case <-time.After(redistest.SoonEnough):
+		t.Fatal("the loss is not reported")
+	}
+}
+
 // A permit in use survives, a new request returns the reason, and a waiter is served afterwards.
 func TestSemaphore_RefusalsOfAServerPassWithTheirReason(t *testing.T) {
 	t.Parallel()
@@ -141,12 +152,7 @@ func TestSemaphore_ForgottenPermitsAreLost(t *testing.T) {
 			for range cap(served) {
 				require.NoError(t, redistest.Receive(t, served))
 			}
-			select {
-			case <-ctx.Done():
-				require.ErrorIs(t, context.Cause(ctx), relock.ErrLost)
-			case <-time.After(redistest.SoonEnough):
-				t.Fatal("the loss is not reported")
-			}
+			awaitLoss(t, ctx)
 			require.ErrorIs(t, p.Release(), relock.ErrLost)
 			events.Await(t, "lost", 1)
 			requireNoKeys(t, client(), "s")
@@ -192,8 +198,7 @@ func TestSemaphore_OverwrittenKeyIsALossAndIsLeftAlone(t *testing.T) {
 				done, err := s.ForceRelease(t.Context(), "uuid:none:1")
 				require.NoError(t, err)
 				require.False(t, done)
-				<-ctx.Done()
-				require.ErrorIs(t, context.Cause(ctx), relock.ErrLost)
+				awaitLoss(t, ctx)
 				require.ErrorIs(t, p.Release(), relock.ErrLost)
 				require.True(t, before == contentOf(t, rdb, "s"), "it is as it was")
 				require.NoError(t, rdb.Del(t.Context(), "s").Err())
@@ -239,9 +244,8 @@ func TestSemaphore_ServerClockSetAheadIsALoss(t *testing.T) {
 		g := redistest.Receive(t, waiting)
 		require.NoError(t, g.err)
 		require.Less(t, time.Since(began), 2*time.Second, "it is served by its poll")
-		<-ctx.Done()
+		awaitLoss(t, ctx)
 		require.Less(t, time.Since(began), 11*time.Second)
-		require.ErrorIs(t, context.Cause(ctx), relock.ErrLost)
 		require.ErrorIs(t, p.Release(), relock.ErrLost)
 		requirePermits(t, s, 2, 0)
 		time.Sleep(5 * time.Minute)
