@@ -95,7 +95,7 @@ func (c *cell) open(n int, lease time.Duration) (team, error) {
 		t = append(t, p)
 	}
 	_, err := t.each(func(i int) order {
-		return order{Verb: openClient, Contender: c.contender.name, Setup: setup{Addr: c.addr, Addrs: c.addrs, Lease: lease},
+		return order{Verb: openClient, Contender: c.contender.name, Setup: setup{Addr: c.addr, Addrs: c.addrs, Lease: lease, Limit: c.load.limit},
 			Check: i == 0, Name: c.name + ":check"}
 	})
 	return t, err

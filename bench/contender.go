@@ -28,7 +28,11 @@ type setup struct {
 	// Lease, if not 0, is the time to live of locks, renewed after every third of it. By
 	// default it is the library's.
 	Lease time.Duration
+	// Limit is how many may have a name at a time, for contenders that are semaphores. 0 is one.
+	Limit int
 }
+
+func (s setup) limit() int { return max(1, s.Limit) }
 
 // client is one library in one process.
 type client interface {
@@ -75,6 +79,7 @@ const (
 	lingerName    = "relock linger"
 	fairName      = "relock fair"
 	rwName        = "relock rw"
+	permitsName   = "relock permits"
 	quorumName    = "relock quorum"
 	plainFloor    = "floor"
 	pipeFloor     = "pipelined floor"
@@ -83,7 +88,7 @@ const (
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, quorumName, plainFloor, pipeFloor, notifiedFloor, askedFloor}
+var ours = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, permitsName, quorumName, plainFloor, pipeFloor, notifiedFloor, askedFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
@@ -99,6 +104,12 @@ var contenders = []contender{
 		legend: "its FairMutex, which serves in order: the same defaults; a place in the queue is a lease of 10 s"},
 	{name: rwName, open: openRelockRW,
 		legend: "its RWMutex: the same defaults"},
+	{name: permitsName, open: openRelockPermits,
+		legend: "its Semaphore: the same defaults"},
+	{name: "counter", open: openCounter(counterRetry),
+		legend: "no library, but what applications write: INCR; EXPIRE if that is within the limit, otherwise DECR, and again after 50 ms; DECR at the end (kortix-ai/suna pull request 2621, without its time-out; liwala/ay-framework issue 404, which does not wait). It renews nothing, and does not notice a holder that dies"},
+	{name: "counter 2ms", open: openCounter(counterFast),
+		legend: "the same, again after 2 ms"},
 	{name: "rueidislock", open: openRueidislock,
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
 	{name: "redsync", open: openRedsync(),

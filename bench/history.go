@@ -45,9 +45,17 @@ func (t *tally) add(wait time.Duration) {
 	t.longest = max(t.longest, wait)
 }
 
-// newHistory puts the goroutines' spans together and proves that no two overlap. What
-// began outside of the window is checked, but counts as neither hand-off nor wait.
+// newHistory puts the goroutines' spans together and proves that no two overlap.
 func newHistory(goroutines [][]span, start time.Time, window time.Duration) (*history, error) {
+	h := gather(goroutines, start, window)
+	if err := exclusive(h.spans); err != nil {
+		return nil, err
+	}
+	return h, h.idle()
+}
+
+// gather puts the goroutines' spans together. What began outside of the window counts as neither hand-off nor wait.
+func gather(goroutines [][]span, start time.Time, window time.Duration) *history {
 	h := &history{window: window}
 	from, to := start.UnixNano(), start.Add(window).UnixNano()
 	for _, spans := range goroutines {
@@ -74,13 +82,15 @@ func newHistory(goroutines [][]span, start time.Time, window time.Duration) (*hi
 	}
 	slices.SortFunc(h.spans, func(a, b span) int { return compare(a.Got, b.Got) })
 	slices.Sort(h.waits)
-	if err := exclusive(h.spans); err != nil {
-		return nil, err
+	return h
+}
+
+// idle returns an error if nobody got the lock in the window.
+func (h *history) idle() error {
+	if len(h.waits) > 0 {
+		return nil
 	}
-	if len(h.waits) == 0 {
-		return nil, fmt.Errorf("%w within %v", errIdle, window)
-	}
-	return h, nil
+	return fmt.Errorf("%w within %v", errIdle, h.window)
 }
 
 // exclusive proves of spans, by the time they began, that none overlaps another, unless
@@ -100,6 +110,25 @@ func exclusive(spans []span) error {
 		all = max(all, s.Gave)
 	}
 	return nil
+}
+
+// overLimit returns how many of the spans, by the time they began, began while as many as the limit had not ended.
+func overLimit(spans []span, limit int) int {
+	ends := make([]int64, 0, len(spans))
+	for _, s := range spans {
+		ends = append(ends, s.Gave)
+	}
+	slices.Sort(ends)
+	over, ended := 0, 0
+	for i, s := range spans {
+		for ended < len(ends) && ends[ended] <= s.Got {
+			ended++
+		}
+		if i+1-ended > limit { // i+1 have begun
+			over++
+		}
+	}
+	return over
 }
 
 func compare(a, b int64) int {

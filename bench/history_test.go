@@ -136,3 +136,15 @@ func TestTarget_AndChartsAreAboutMeasuredScenarios(t *testing.T) {
 		}
 	}
 }
+
+func TestPermits_GrantsOverTheLimitAreCounted(t *testing.T) {
+	three := gather([][]span{
+		{{Got: 10, Gave: 40}, {Got: 40, Gave: 50}},
+		{{Got: 20, Gave: 45}},
+		{{Got: 30, Gave: 60}, {Got: 70, Gave: 80}},
+	}, time.Unix(0, 0), time.Second).spans
+	require.Zero(t, overLimit(three, 3), "one ends when another one begins")
+	require.Equal(t, 2, overLimit(three, 2), "those that began at 30 and 40")
+	require.Equal(t, 3, overLimit(three, 1))
+	require.Zero(t, overLimit(nil, 1))
+}

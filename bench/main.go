@@ -59,7 +59,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	scenario := flags.String("scenario", "all", "comma-separated `names` of: "+strings.Join(scenarioNames(), ", "))
 	contender := flags.String("contender", "all", "comma-separated `names`, as in the tables; ratios need theirs")
 	flags.IntVar(&c.rounds, "rounds", 5, "how often each cell is measured")
-	flags.DurationVar(&c.duration, "duration", time.Second, "how long one measurement takes; idle takes 5 times that, wake and hold 10 times, fleet at least ten turns of each process")
+	flags.DurationVar(&c.duration, "duration", time.Second, "how long one measurement takes; idle takes 5 times that, wake and hold 10 times, fleet and permits at least ten turns of each process")
 	flags.StringVar(&c.redis, "redis", "", "`address` of a Redis that nobody else uses; by default one is started")
 	flags.StringVar(&c.markdown, "markdown", "", "`file` to write the tables to, besides standard output")
 	flags.StringVar(&c.svg, "svg", "", "`file` to draw the main results to")

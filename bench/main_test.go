@@ -178,3 +178,18 @@ func TestTarget_NamesItsContender(t *testing.T) {
 		"| relock fair | wake, idle for 30 ms before | p50 ÷ best library | ≤ 0.75 | **0.80** | missed |")
 	require.NotContains(t, r.targets(), "fleet", "which was not measured")
 }
+
+func TestPermits_OfAllProcessesStayWithinTheLimit(t *testing.T) {
+	b := newTestBench(t)
+	l := load{processes: 3, goroutines: 2, hold: 5 * time.Millisecond, limit: 2}
+	for _, name := range limits {
+		var f figures
+		longEnough(t, func(window time.Duration) (err error) {
+			b.duration = window
+			f, err = b.cell(t.Context(), scenarioNamed("permits"), l, name, 0)
+			return err
+		})
+		require.Zero(t, f["over"], name)
+		require.LessOrEqual(t, f["rate"]*l.hold.Seconds(), 2.5, "two at a time: %s", name)
+	}
+}

@@ -47,6 +47,27 @@ func measureShared(ctx context.Context, c *cell) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.sharing(l, h), nil
+}
+
+// measurePermits measures how goroutines, of several processes, share a semaphore. More holders than its limit do not
+// make the cell void: they are a figure.
+func measurePermits(ctx context.Context, c *cell) (figures, error) {
+	l, err := c.loop(ctx, order{Keep: c.load.hold})
+	if err != nil {
+		return nil, err
+	}
+	h := gather(l.spans(), l.start, c.window())
+	if err := h.idle(); err != nil {
+		return nil, err
+	}
+	f := c.sharing(l, h)
+	f["over"] = float64(overLimit(h.spans, max(1, c.load.limit)))
+	return f, nil
+}
+
+// sharing returns the figures of goroutines that share a name.
+func (c *cell) sharing(l *looped, h *history) figures {
 	sent, pairs := float64(l.sent()), float64(l.pairs())
 	return l.costs(figures{
 		"rate":     h.rate(),
@@ -59,7 +80,7 @@ func measureShared(ctx context.Context, c *cell) (figures, error) {
 		"p99":      milliseconds(h.wait(0.99)),
 		"max":      milliseconds(h.longest),
 		"max/mean": h.longest.Seconds() / h.mean().Seconds(),
-	}), nil
+	})
 }
 
 // startCommands are what a process may send to begin with, beside what its holds need.

@@ -36,6 +36,7 @@ type load struct {
 	processes  int
 	goroutines int           // of each process
 	hold       time.Duration // how long each keeps the lock, at least
+	limit      int           // how many may have the name of a semaphore at a time
 }
 
 // crowds are loads of one process with so many of what is named.
@@ -102,6 +103,7 @@ var (
 	inOrder    = []string{relockName, fairName}
 	renewing   = []string{relockName, "rueidislock"}
 	sides      = []string{rwName, relockName}
+	limits     = []string{permitsName, "counter", "counter 2ms"}
 	voting     = []string{quorumName, "redsync quorum", "rueidislock quorum"}
 	apart      = []string{relockName, fairName, "rueidislock", "redsync", "redislock"}
 	one        = crowds("goroutine", 1)
@@ -147,6 +149,14 @@ var (
 		{"writer", "of a writer, ms", digits(1)},
 		clientColumn, serverColumn,
 	}
+	permitColumns = []column{
+		{"rate", "permits per s", digits(0)},
+		{"commands", "commands per permit", digits(2)},
+		sharedColumns[2],
+		{"max", "longest wait, ms", digits(1)},
+		{"over", "over the limit", digits(0)},
+		clientColumn, serverColumn,
+	}
 	tripsColumn = column{"trips", "round trips", digits(2)}
 )
 
@@ -182,6 +192,9 @@ var scenarios = []*scenario{
 		measure: measureReadWrite(0.95), columns: sidesColumns, base: relockName, higher: true},
 	{name: "write-mostly", title: "One name that is kept for 0.2 ms, read by 20 of 100", loads: crowd, contenders: sides,
 		measure: measureReadWrite(0.20), columns: sidesColumns, base: relockName, higher: true},
+	{name: "permits", title: "One semaphore, several processes of 4 goroutines, which keep a permit for a while",
+		loads:      []load{{label: "32 processes, limit 4, 1 ms", processes: 32, goroutines: 4, hold: time.Millisecond, limit: 4}},
+		contenders: limits, measure: measurePermits, columns: permitColumns, base: permitsName, higher: true},
 	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock, with the context of a request, in another process",
 		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: append(slices.Clone(everyone), plainFloor, notifiedFloor),
 		measure: measureWake, base: relockName,

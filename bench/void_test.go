@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // fake is a contender in memory: a lock that works, except for the faults that it is configured with.
@@ -252,4 +254,18 @@ func TestVoid_CellIsNoResultHoweverFast(t *testing.T) {
 	require.Contains(t, text, "redislock: 1 of 2 rounds void: lost waiters: one")
 	require.Contains(t, text, "| redislock | **60** (60–60) | 0.60 |")
 	require.NotContains(t, text, "1000000")
+}
+
+func TestVoid_SemaphoreIsCheckedUpToItsLimit(t *testing.T) {
+	s := setup{Addr: redistest.Redis(t).Addr, Limit: 3}
+	for _, name := range limits {
+		c, err := contenderNamed(name)
+		require.NoError(t, err)
+		require.NoError(t, check(c, s, redistest.Key(t)+name))
+	}
+	generous := contender{open: func(s setup) (client, error) {
+		s.Limit++
+		return openCounter(counterFast)(s)
+	}}
+	require.ErrorContains(t, check(generous, s, redistest.Key(t)), "two holders")
 }

@@ -165,7 +165,7 @@ var (
 	checkFree = 10 * time.Second
 )
 
-// check proves that the contender locks at all: of two clients only one gets a name, and
+// check proves that the contender locks at all: of two clients only one gets a name, as often as the limit allows, and
 // the other one gets it after that.
 func check(c contender, s setup, name string) (err error) {
 	var clients [2]client
@@ -177,9 +177,12 @@ func check(c contender, s setup, name string) (err error) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), checkFree)
 	defer stop()
-	holder := clients[0].mutex(name)
-	if err := holder.Lock(ctx); err != nil {
-		return err
+	var holder mutex
+	for range s.limit() {
+		holder = clients[0].mutex(name)
+		if err := holder.Lock(ctx); err != nil {
+			return err
+		}
 	}
 	busy, stopBusy := context.WithTimeout(ctx, checkBusy)
 	defer stopBusy()
