@@ -27,6 +27,7 @@ type command struct {
 	Threads    int      `json:"threads,omitempty"`
 	Duration   int64    `json:"duration,omitempty"`
 	Hold       int64    `json:"hold,omitempty"`
+	Limit      int      `json:"limit,omitempty"`
 }
 
 type member struct {

@@ -18,7 +18,8 @@ record Command(
         Deployment deployment,
         int threads,
         long duration,
-        long hold) {
+        long hold,
+        int limit) {
 
     /** A name on the deployment of a client; all kinds but multi and red have exactly one. */
     record Member(String client, String name) {}

@@ -67,6 +67,8 @@ public final class Peer {
                 return null;
             case "contend":
                 return new Contention(clientOf(c), locks.find(c), c).run();
+            case "permits":
+                return new Permits(clientOf(c), c).run();
             case "deposit":
                 Example.deposit(clientOf(c), 1);
                 return null;
