@@ -368,7 +368,8 @@ writes = n.Field + keys.WriteSuffix
 		Breaks: "a renewal brings back a permit that is lost",
 		Edits: []Edit{
 			{Old: "has(KEYS[i], ARGV[1 + i], now)", New: "true"},
-			{Old: "'XX', 'GT'", New: "'GT'"},
+			{Old: "till and till < now + lease", New: "true"},
+			{Old: "'XX', "},
 		},
 		Catch: []string{"permits-deleted"},
 	},

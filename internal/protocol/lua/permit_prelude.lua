@@ -46,11 +46,16 @@ local function has(key, permit, now)
   return false
 end
 
--- Extends the lease of a permit, and never shortens it.
+-- Extends the lease of a permit, and never shortens it. Redis before 6.2 does not know the option GT of ZADD.
 local function prolong(key, permit, now, lease)
-  local till = string.format('%.0f', now + lease)
+  local till = tonumber(redis.call('zscore', key, permit))
   -- mutant: permit-renew-recreates/2
-  each(permit, function(member) redis.call('zadd', key, 'XX', 'GT', till, member) end)
+  if till and till < now + lease then
+    till = string.format('%.0f', now + lease)
+    redis.call('zrem', key, '') -- needs no memory, and so opens the way for ZADD
+    -- mutant: permit-renew-recreates/3
+    each(permit, function(member) redis.call('zadd', key, 'XX', till, member) end)
+  end
   lengthen(key, lease)
 end
 

@@ -8,7 +8,6 @@
 --   {i, ...}                these are lost: the semaphore does not have permit i, or its lease was over. The others live for
 --                           at least the lease
 local lease, now, lost = tonumber(ARGV[1]), clock(), {}
-redis.pcall('zrem', KEYS[1], '') -- needs no memory, and so opens the way for ZADD
 for i = 1, #KEYS do
   -- mutant: permit-renew-recreates/1
   if has(KEYS[i], ARGV[1 + i], now) then
