@@ -46,6 +46,12 @@ local function has(key, permit, now)
   return false
 end
 
+-- Returns how long the set has to live: until the latest end, whatever its expiry is. Another program may have removed that.
+local function life(key, now)
+  local last = redis.call('zrange', key, '-1', '-1', 'withscores')[2]
+  return string.format('%.0f', math.max(1, tonumber(last or now) - now))
+end
+
 -- Extends the lease of a permit, and never shortens it. Redis before 6.2 does not know the option GT of ZADD.
 local function prolong(key, permit, now, lease)
   local till = tonumber(redis.call('zscore', key, permit))
@@ -56,14 +62,14 @@ local function prolong(key, permit, now, lease)
     -- mutant: permit-renew-recreates/3
     each(permit, function(member) redis.call('zadd', key, 'XX', till, member) end)
   end
-  lengthen(key, lease)
+  redis.call('pexpire', key, life(key, now)) -- always: see lengthen
 end
 
 -- Adds a permit. If PEXPIRE is refused, the permit is removed again, and the error is returned.
 local function give(permit, now, lease)
   local till = string.format('%.0f', now + lease)
   each(permit, function(member) redis.call('zadd', set, till, member) end)
-  local refused = redis.pcall('pexpire', set, math.max(tonumber(lease), redis.call('pttl', set)))
+  local refused = redis.pcall('pexpire', set, life(set, now))
   if type(refused) ~= 'table' then return nil end
   remove(set, permit)
   return refused
