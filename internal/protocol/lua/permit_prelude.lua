@@ -117,19 +117,22 @@ local function full(now)
   return {0, math.max(0, till - now), 1, first}
 end
 
--- Puts the first skipped entry of the process of channel back in its place, because that process lives. Returns whether
--- there was one. Mark 2: it is not skipped again before its next request.
+-- Puts the skipped entries of the process of channel back in their places, because that process lives. Returns whether
+-- there were any. Mark 2: they are not skipped again before the next request for them.
 local function restore(channel, now)
-  local field = redis.call('hget', entries, channel)
-  if not field then return false end
-  redis.call('hdel', entries, channel)
-  local place, till, lease, limit, ticket = read(field)
-  if not (place and till) or tonumber(till) <= now then return false end
-  redis.call('zadd', queue, place, field)
-  write(field, tonumber(till), lease, limit, ticket, '2', channel)
-  lengthen(queue, lease)
-  lengthen(entries, lease)
-  return true
+  if redis.call('hdel', entries, channel) == 0 then return false end
+  local restored, all = false, redis.call('hgetall', entries)
+  for i = 1, #all, 2 do
+    local place, till, lease, limit, ticket, _, its = read(all[i])
+    if place and its == channel and tonumber(till) > now then
+      restored = true
+      redis.call('zadd', queue, place, all[i])
+      write(all[i], tonumber(till), lease, limit, ticket, '2', channel)
+      lengthen(queue, lease)
+      lengthen(entries, lease)
+    end
+  end
+  return restored
 end
 
 -- Grants permits to the first entries in line, as many as fit, and sends each process one message with the
