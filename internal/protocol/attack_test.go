@@ -25,6 +25,16 @@ func TestAttack_KeyOutlivesAllLeases(t *testing.T) {
 	})
 }
 
+// A permit is forced as a whole, or not at all.
+func TestAttack_NoPartOfAPermitIsReleased(t *testing.T) {
+	eachPermitBench(t, func(b *permitBench) {
+		b.take(permit(1, 2), 2)
+		require.False(b.t, b.release(permit(1, 2)+":2").Ours)
+		require.Equal(b.t, []string{permit(1, 2)}, b.holders())
+		require.False(b.t, b.try(permit(2, 1), 2).Held)
+	})
+}
+
 // All skipped waiters of a process come before a later one, when the process is back.
 func TestAttack_AllSkippedWaitersComeBeforeALaterOne(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {

@@ -24,7 +24,7 @@ end
 -- prelude
 local field, publish, count, to, rest = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local now = clock()
-local ours = has(set, field, now)
+local ours = weight(field) and has(set, field, now)
 if ours and to then
   redis.call('zrem', set, '') -- needs no memory, and so opens the way for ZADD
   local refused = give(to, now, rest)
