@@ -25,6 +25,17 @@ func TestAttack_KeyOutlivesAllLeases(t *testing.T) {
 	})
 }
 
+// The members and scores of other programs may look like permits whose leases are over.
+func TestAttack_ForeignSetIsNotEmptied(t *testing.T) {
+	eachPermitBench(t, func(b *permitBench) {
+		require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), b.on.Keys[0],
+			redis.Z{Score: 17, Member: "user:alice:7"}, redis.Z{Score: 21, Member: "user:bob:12"}).Err())
+		_, out := b.permits.Acquire(b.t.Context(), once, b.on, permit(1, 1), limited(2))
+		require.Error(b.t, out.Err)
+		require.EqualValues(b.t, 2, b.rdb.ZCard(b.t.Context(), b.on.Keys[0]).Val())
+	})
+}
+
 // A permit is forced as a whole, or not at all.
 func TestAttack_NoPartOfAPermitIsReleased(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {

@@ -44,7 +44,9 @@ func (b *permitBench) of(process string, fn func()) {
 func limited(limit int) *Terms { return termsOf(func(s *Terms) { s.Limit = limit }) }
 
 // permit is the name of the nth permit.
-func permit(n, weight int) string { return fmt.Sprintf("uuid:%d:%d", n, weight) }
+func permit(n, weight int) string { return fmt.Sprintf("%s:%d:%d", aUUID, n, weight) }
+
+const aUUID = "5ab1f2c0-71f4-4a7e-9d0b-3c6b5f1c2d3e"
 
 // try asks for a permit without waiting.
 func (b *permitBench) try(field string, limit int) Grant {
@@ -325,12 +327,12 @@ func TestSemaphore_PlaceholderKeepsTheShare(t *testing.T) {
 			r, out := b.permits.LeavePlaceholder(b.t.Context(), once, b.on, permit(1, 2), clock.Instant{}, short)
 			mustDo(b.t, out)
 			require.Equal(b.t, Released{Ours: true}, r)
-			require.Equal(b.t, []string{"uuid:1.kept:2"}, b.holders())
+			require.Equal(b.t, []string{aUUID + ":1.kept:2"}, b.holders())
 		}
 		require.Equal(b.t, []int{1}, b.renew(permit(1, 2)), "a delayed renewal does not find it")
 		require.False(b.t, b.release(permit(1, 2)).Ours, "nor does a release")
-		require.Equal(b.t, []string{"uuid:1.kept:2"}, b.holders())
-		b.endsIn("uuid:1.kept:2", -time.Millisecond)
+		require.Equal(b.t, []string{aUUID + ":1.kept:2"}, b.holders())
+		b.endsIn(aUUID+":1.kept:2", -time.Millisecond)
 		require.Equal(b.t, []EntryState{EntryGranted}, b.poll(2, permit(2, 1)))
 		require.Equal(b.t, []string{permit(2, 1)}, b.holders())
 
@@ -403,7 +405,7 @@ func TestSemaphore_ForeignKeyIsRefusedAndLeftAlone(t *testing.T) {
 		"a lock":        func(b *permitBench) { b.paint(b.on.Keys[0], hashOf(short, me, "1")) },
 		"a leaderboard": func(b *permitBench) { zset(b, "ann", "bob") },
 		"almost permits": func(b *permitBench) {
-			zset(b, permit(1, 1), "uuid:2:0")
+			zset(b, permit(1, 1), aUUID+":2:0")
 		},
 		"too many": func(b *permitBench) {
 			all := make([]redis.Z, MostPermits+1)

@@ -76,11 +76,12 @@ local function give(permit, now, lease)
 end
 
 -- Returns the first member of the set, or the last one (at = '0', '-1'), and the end of its lease; nil if there is none;
--- false if the member does not belong to a permit.
+-- false if the member does not belong to a permit. The uuid matters: members that are over are removed, and those of another
+-- program could be a word and two numbers.
 local function member(at)
   local found = redis.call('zrange', set, at, at, 'withscores')
   if not found[1] then return nil end
-  if not string.find(found[1], '^[^:]+:[^:]+:[1-9]%d*:?%d*$') then return false end
+  if not string.find(found[1], '^%x+%-%x+%-%x+%-%x+%-%x+:%d+[.kept]*:[1-9]%d*:?%d*$') then return false end
   return found[1], tonumber(found[2])
 end
 
