@@ -29,3 +29,14 @@ func TestAttack_FullServerRenewsPermits(t *testing.T) {
 	require.NoError(t, m.Unlock())
 	require.NoError(t, p.Release())
 }
+
+func TestAttack_WaitErrorNamesTheMinHold(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		s := locksOn(t, b.Client(t)).Semaphore("s", 1, relock.WithMinHold(time.Minute), relock.WithWaitTimeout(2*time.Second))
+		p := acquired(t, s, 1)
+		require.NoError(t, p.Release())
+		_, err := s.Acquire(t.Context())
+		require.ErrorIs(t, err, relock.ErrTimeout)
+		require.ErrorContains(t, err, "reserved by the min hold of "+p.ID()+",")
+	})
+}

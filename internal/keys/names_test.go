@@ -50,7 +50,7 @@ func text(key any) string {
 }
 
 func TestReplacedBy_DistinguishesAPlaceholderFromAnOwnerOfThatName(t *testing.T) {
-	for _, field := range []string{"uuid:kept", "uuid:kept" + WriteSuffix, "uuid:7", "uuid:7" + WriteSuffix} {
+	for _, field := range []string{"uuid:kept", "uuid:kept" + WriteSuffix, "uuid:1.kept", "uuid:1.kept" + WriteSuffix, "uuid:7", "uuid:7" + WriteSuffix} {
 		_, is := ReplacedBy(field)
 		require.False(t, is, field)
 		of, is := ReplacedBy(Placeholder(field, clock.Instant{Mono: 123456789}))
@@ -69,5 +69,8 @@ func TestPermit_IsFoundByItsMember(t *testing.T) {
 	require.Equal(t, "uuid:17.kept:3", kept)
 	require.Equal(t, 3, WeightOf(kept))
 	require.NotEqual(t, Permit(17, 3), OwnerNamed(kept))
+	replaced, is := ReplacedBy(kept)
+	require.True(t, is)
+	require.Equal(t, member, replaced)
 	require.Zero(t, WeightOf("ann"))
 }

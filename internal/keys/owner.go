@@ -72,6 +72,9 @@ func PermitPlaceholder(member string) string {
 
 // ReplacedBy returns the field that a placeholder has replaced; false: it is none.
 func ReplacedBy(placeholder string) (field string, is bool) {
+	if permit, weight, is := strings.Cut(placeholder, ".kept:"); is && WeightOf(placeholder) > 0 {
+		return permit + ":" + weight, true
+	}
 	owner, writes := strings.CutSuffix(placeholder, WriteSuffix)
 	at := strings.LastIndex(owner, placeholderMark)
 	if at < 0 {
