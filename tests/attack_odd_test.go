@@ -198,7 +198,7 @@ func TestAttack_NothingLeaks(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		g := runtime.NumGoroutine()
-		round(200)
+		round(40)
 		redistest.Eventually(t, "released", func() bool {
 			state, err := s.State(t.Context())
 			return err == nil && state.InUse == 0 && state.Waiting == 0
@@ -333,7 +333,9 @@ func TestAttack_EndsInEveryWayAtOnce(t *testing.T) {
 				_ = c.Close()
 			}
 			all.Wait()
-			require.NoError(t, c.Close())
+			if err := c.Close(); err != nil {
+				require.ErrorIs(t, err, relock.ErrLost, "of releases in the background")
+			}
 		}
 		requireNoKeys(t, rdb, key)
 	})
