@@ -19,18 +19,19 @@ local found = string.sub(ARGV[1], -2) == ':1' and redis.pcall('exists', KEYS[1],
 local used = found == 0 and 0 or found == 1 and redis.pcall('zcard', KEYS[1])
 -- mutant: permit-over-limit/1
 if type(used) == 'number' and used < tonumber(ARGV[3]) and (used > 0 or found == 0) then
-  local now, fits = redis.call('time'), used == 0
+  local now, fits, life = redis.call('time'), used == 0, ARGV[2]
   now = now[1] * 1000 + math.floor(now[2] / 1000)
-  if not fits then -- see in_use
-    local first, last = redis.call('zrange', KEYS[1], '0', '0', 'withscores'), redis.call('zrange', KEYS[1], '-1', '-1')[1]
-    local member = '^[^:]+:[^:]+:[1-9]%d*:?%d*$'
+  if not fits then -- see in_use and life
+    local first = redis.call('zrange', KEYS[1], '0', '0', 'withscores')
+    local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')
+    local member = '^%x+%-%x+%-%x+%-%x+%-%x+:%d+[.kept]*:[1-9]%d*:?%d*$'
     -- mutant: permit-live-dropped/1
-    if last and string.find(first[1], member) and string.find(last, member) and tonumber(first[2]) > now then fits = true end
+    if last[1] and string.find(first[1], member) and string.find(last[1], member) and tonumber(first[2]) > now then fits = true end
+    if fits and last[2] - now > tonumber(life) then life = string.format('%.0f', last[2] - now) end
   end
   -- NX: a copy of a request that was granted finds the permit.
   if fits and redis.call('zadd', KEYS[1], 'nx', string.format('%.0f', now + ARGV[2]), ARGV[1]) == 1 then
-    if used > 0 and redis.call('pttl', KEYS[1]) >= tonumber(ARGV[2]) then return 1 end
-    local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
+    local set = redis.pcall('pexpire', KEYS[1], life)
     if type(set) ~= 'table' then return 1 end
     redis.call('zrem', KEYS[1], ARGV[1]) -- see give
     return set

@@ -20,7 +20,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAttack_WithoutRenewalAWaiterGetsItsWholeLease(t *testing.T) {
+func TestSemaphore_WithoutRenewalAWaiterGetsItsWholeLease(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		s := locksOn(t, b.Client(t), relock.WithTTL(time.Minute)).Semaphore("s", 2, relock.WithoutRenewal())
 		p := acquired(t, s, 2)
@@ -35,7 +35,7 @@ func TestAttack_WithoutRenewalAWaiterGetsItsWholeLease(t *testing.T) {
 	})
 }
 
-func TestAttack_RateUnderLostReplies(t *testing.T) {
+func TestSemaphore_RateUnderLostReplies(t *testing.T) {
 	for name, script := range map[string]string{
 		"acquire": protocol.PermitAcquireScript.Source,
 		"poll":    protocol.PermitPollScript.Source,
@@ -97,7 +97,7 @@ func TestAttack_RateUnderLostReplies(t *testing.T) {
 }
 
 // Copies of acquire, poll, renew and release that are executed much later.
-func TestAttack_LateCopies(t *testing.T) {
+func TestSemaphore_LateCopies(t *testing.T) {
 	for name, script := range map[string]string{
 		"acquire": protocol.PermitAcquireScript.Source,
 		"poll":    protocol.PermitPollScript.Source,
@@ -168,7 +168,7 @@ func TestAttack_LateCopies(t *testing.T) {
 	}
 }
 
-func TestAttack_NothingLeaks(t *testing.T) {
+func TestSemaphore_NothingLeaks(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -211,7 +211,7 @@ func TestAttack_NothingLeaks(t *testing.T) {
 	})
 }
 
-func TestAttack_BatchLosesOne(t *testing.T) {
+func TestSemaphore_BatchLosesOne(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		s := locksOn(t, b.Client(t), relock.WithTTL(3*time.Second)).Semaphore("s", 100)
 		other := locksOn(t, b.Client(t)).Semaphore("s", 100)
@@ -238,7 +238,7 @@ func TestAttack_BatchLosesOne(t *testing.T) {
 	})
 }
 
-func TestAttack_UnconfirmedGrantGoesToTheNext(t *testing.T) {
+func TestSemaphore_UnconfirmedGrantGoesToTheNext(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	confirmed := b.locks.Semaphore(b.key, 1, relock.WithReplicas(1, 300*time.Millisecond))
 	plain := locksOn(t, b.master).Semaphore(b.key, 1)
@@ -259,7 +259,7 @@ func TestAttack_UnconfirmedGrantGoesToTheNext(t *testing.T) {
 
 // A command of hundred renewals takes Redis some hundred microseconds, during which it does nothing else. With permits of
 // large weights it would take seconds.
-func TestAttack_LargePermitsAreRenewedAlone(t *testing.T) {
+func TestSemaphore_LargePermitsAreRenewedAlone(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c := locksOn(t, rdb, relock.WithTTL(3*time.Second))
@@ -282,7 +282,7 @@ func TestAttack_LargePermitsAreRenewedAlone(t *testing.T) {
 }
 
 // Everything that can end a permit, at once.
-func TestAttack_EndsInEveryWayAtOnce(t *testing.T) {
+func TestSemaphore_EndsInEveryWayAtOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		other := locksOn(t, b.Client(t)).Semaphore(key, 4)
@@ -338,5 +338,16 @@ func TestAttack_EndsInEveryWayAtOnce(t *testing.T) {
 			}
 		}
 		requireNoKeys(t, rdb, key)
+	})
+}
+
+func TestSemaphore_WaitErrorNamesTheMinHold(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		s := locksOn(t, b.Client(t)).Semaphore("s", 1, relock.WithMinHold(time.Minute), relock.WithWaitTimeout(2*time.Second))
+		p := acquired(t, s, 1)
+		require.NoError(t, p.Release())
+		_, err := s.Acquire(t.Context())
+		require.ErrorIs(t, err, relock.ErrTimeout)
+		require.ErrorContains(t, err, "reserved by the min hold of "+p.ID()+",")
 	})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // If another program removes the expiry of the key, a permit with a short lease must not end those with longer ones.
-func TestAttack_KeyOutlivesAllLeases(t *testing.T) {
+func TestSemaphore_KeyOutlivesAllLeases(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {
 		b.take(permit(1, 1), 2)
 		require.True(b.t, b.rdb.Persist(b.t.Context(), b.on.Keys[0]).Val())
@@ -26,7 +26,7 @@ func TestAttack_KeyOutlivesAllLeases(t *testing.T) {
 }
 
 // The members and scores of other programs may look like permits whose leases are over.
-func TestAttack_ForeignSetIsNotEmptied(t *testing.T) {
+func TestSemaphore_ForeignSetIsNotEmptied(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {
 		require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), b.on.Keys[0],
 			redis.Z{Score: 17, Member: "user:alice:7"}, redis.Z{Score: 21, Member: "user:bob:12"}).Err())
@@ -37,7 +37,7 @@ func TestAttack_ForeignSetIsNotEmptied(t *testing.T) {
 }
 
 // A permit is forced as a whole, or not at all.
-func TestAttack_NoPartOfAPermitIsReleased(t *testing.T) {
+func TestSemaphore_NoPartOfAPermitIsReleased(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {
 		b.take(permit(1, 2), 2)
 		require.False(b.t, b.release(permit(1, 2)+":2").Ours)
@@ -47,7 +47,7 @@ func TestAttack_NoPartOfAPermitIsReleased(t *testing.T) {
 }
 
 // All skipped waiters of a process come before a later one, when the process is back.
-func TestAttack_AllSkippedWaitersComeBeforeALaterOne(t *testing.T) {
+func TestSemaphore_AllSkippedWaitersComeBeforeALaterOne(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {
 		b.take(permit(1, 1), 3)
 		b.take(permit(5, 2), 3)
