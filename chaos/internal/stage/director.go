@@ -47,7 +47,7 @@ func (r *round) begun(ctx context.Context) {
 func (r *round) perform(ctx context.Context, i int, end time.Time) int {
 	c := r.draw(i)
 	wait(ctx, min(c.pause, time.Until(end)))
-	a := &Act{Context: ctx, Deployment: r.deployment, Work: r.work, Rand: c.rand, round: r, number: i}
+	a := &Act{Context: ctx, Deployment: r.deployment, Work: r.workload(), Rand: c.rand, round: r, number: i}
 	if err := c.fault.Inject(a); err != nil && ctx.Err() == nil {
 		r.mu.Lock()
 		r.failed = errors.Join(r.failed, fmt.Errorf("fault %d, %s: %w", i, c.fault.Name, err))

@@ -131,11 +131,15 @@ func (r *round) broken() error {
 	return r.failed
 }
 
+// workload returns the current workload.
+func (r *round) workload() worker.Workload {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.work
+}
+
 // spawn starts another client process.
 func (r *round) spawn() error {
-	r.mu.Lock()
-	work := r.work
-	r.mu.Unlock()
 	p, err := startProcess(worker.Config{
 		Process:    len(r.processes) + 1,
 		Seed:       r.stage.seed + uint64(r.number),
@@ -145,7 +149,7 @@ func (r *round) spawn() error {
 		Locks:      r.locks,
 		Sided:      r.sided,
 		Semaphores: r.semaphores,
-		Work:       work,
+		Work:       r.workload(),
 	}, r.deployment.Reached(), r.journal.record)
 	if err != nil {
 		return err
