@@ -29,8 +29,8 @@ const (
 // codesText says them, in the words of --help.
 const codesText = `    the command's own    it ran, and the lock was held all the time
     128+N                signal N ended the command, or ended relock while it waited
-    75                   another owner holds the lock, or no slot is free (-n), or it was still so after -w; -E changes
-                         this code
+    75                   another owner holds the lock, or no slot is free (-n), or this is so until the end of
+                         -w; -E changes this code
     124                  the lock was lost, or --max-hold was over: the command got SIGTERM, and ended
     137                  the same, but the command had to be killed (SIGKILL)
     126, 127             the command cannot be run; there is no such command

@@ -42,14 +42,15 @@ func (f *runFlags) what() string {
 	return "lock"
 }
 
-const runText = `Acquire the lock NAME, run CMD with ARGS, and release the lock. With --slots N, at most N commands run at a time, over all
-machines: each has a permit of the semaphore NAME in place of the lock, and what is said here of the lock is true of the
-permit.
+const runText = `Acquire the lock NAME, run CMD with ARGS, and release the lock.
+
+With --slots N, at most N commands run at a time, over all machines. Each has a permit of the semaphore NAME in place of
+the lock. What this text says of the lock is true of the permit.
 
 CMD runs without a shell, in a process group of its own, and on this terminal if there is one. Its environment has
 RELOCK_NAME and RELOCK_TOKEN. The token is a number that is higher with each holder: the store that CMD writes to can
-reject a lower number than it has seen. (With --shared and --slots there is no token.) If CMD contains a relock run that would wait
-for the same lock, that relock run exits with 64 at once.
+reject a lower number than it has seen. (With --shared and --slots there is no token.) If CMD contains a relock run that
+would wait for the same lock, that relock run exits with 64 at once.
 
 Signals to relock go to the process group of CMD, except SIGTSTP (Ctrl-Z): it suspends neither relock nor CMD, because
 others would wait for a suspended command. If CMD runs in the background and reads from the terminal, it is stopped until
