@@ -164,6 +164,7 @@ func (m *floorMutex) wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = m.sub.Close() }) // all that ends a Receive
 	_, err := m.sub.Receive(context.Background())
 	if !stop() {
+		m.sub = nil // it is closed
 		return ctx.Err()
 	}
 	return err
