@@ -213,24 +213,37 @@ func (m *messageMutex) Unlock() error {
 
 // asked is the least cost of a lock that lingers: a waiter asks by a message, the process that keeps the lock releases it then, and
 // the waiter counts the message of that as the lock.
-type asked struct{ *floor }
+type asked struct {
+	*floor
+	demands []*redis.PubSub
+}
 
 func openAsked(s setup) (client, error) {
 	c, err := openFloor(s)
 	if err != nil {
 		return nil, err
 	}
-	return asked{c.(*floor)}, nil
+	return &asked{floor: c.(*floor)}, nil
 }
 
-func (f asked) mutex(name string) mutex {
-	return &askedMutex{messageMutex: message(f).mutex(name).(*messageMutex), demand: "asked:{" + name + "}"}
+func (f *asked) mutex(name string) mutex {
+	return &askedMutex{messageMutex: message{f.floor}.mutex(name).(*messageMutex), asked: f, demand: "asked:{" + name + "}"}
+}
+
+func (f *asked) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, demand := range f.demands {
+		_ = demand.Close() // and so ends its goroutine
+	}
+	return f.floor.close()
 }
 
 type askedMutex struct {
 	*messageMutex
+	asked  *asked
 	demand string
-	asking *redis.PubSub // made by the first Unlock
+	lasts  bool // it lingers after each Unlock, until it is asked for
 }
 
 func (m *askedMutex) Lock(ctx context.Context) error {
@@ -253,15 +266,19 @@ func (m *askedMutex) Unlock() error {
 		return nil
 	}
 	m.count--
-	if m.asking != nil {
+	if m.lasts {
 		return nil
 	}
-	m.asking = m.rdb.Subscribe(context.Background(), m.demand)
-	if _, err := m.asking.Receive(context.Background()); err != nil {
+	m.lasts = true
+	demand := m.rdb.Subscribe(context.Background(), m.demand)
+	m.asked.mu.Lock()
+	m.asked.demands = append(m.asked.demands, demand)
+	m.asked.mu.Unlock()
+	if _, err := demand.Receive(context.Background()); err != nil {
 		return err
 	}
 	go func() {
-		for range m.asking.Channel() {
+		for range demand.Channel() {
 			// If it fails, the waiter waits for ever, and the cell is void.
 			_, _ = m.run(context.Background(), floorRelease, m.keys, m.field, m.channel)
 		}
