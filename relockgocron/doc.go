@@ -23,7 +23,7 @@
 // # Which lock
 //
 // The lock is a Mutex of the Client, or with [WithConcurrency] a permit of a Semaphore. It has the name
-// of the job or of the Elector, and the options of the Client. relock.WithTTL sets how long a dead node blocks its job on the other nodes.
-// relock.WithPrefix separates these names from other locks. The hooks of the Client report every error,
-// also errors that gocron drops, such as the error of Unlock.
+// of the job or of the Elector, and the options of the Client. relock.WithTTL sets how long a dead node
+// blocks its job on the other nodes. relock.WithPrefix separates these names from other locks. The hooks
+// of the Client report every error, also errors that gocron drops, such as the error of Unlock.
 package relockgocron

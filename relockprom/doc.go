@@ -8,8 +8,9 @@
 //
 // # Metrics
 //
-// Each metric has the labels kind ("mutex", "fair", "multi", "rw" or "semaphore") and side ("read" or "write" for an
-// RWMutex, otherwise empty). A permit of a semaphore counts as a lock. With [WithNameClass] it also has the label class.
+// Each metric has the labels kind ("mutex", "fair", "multi", "rw" or "semaphore") and side ("read" or
+// "write" for an RWMutex, otherwise empty). A permit of a semaphore counts as a lock. With
+// [WithNameClass] it also has the label class.
 //
 //	relock_acquisitions_total{result}  finished calls of Lock, TryLock, RLock, TryRLock, AcquireN and
 //	                                   TryAcquire

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/protocol"
 )
 
 // New returns a client of relock on an embedded Redis of its own, which is empty. When the test ends,
@@ -140,7 +141,7 @@ func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()
 // release is as that of HoldElsewhere, with a round trip for each permit.
 func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (release func()) {
 	tb.Helper()
-	s := elsewhere(tb, c, name).Semaphore(name, mostPermits, lasting...)
+	s := elsewhere(tb, c, name).Semaphore(name, protocol.MostPermits, lasting...)
 	if n < 1 {
 		tb.Fatalf("relocktest: hold %d permits of %q elsewhere: it has to be at least one", n, name)
 	}
@@ -151,15 +152,12 @@ func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (
 		case err != nil:
 			tb.Fatalf("relocktest: hold permits of %q elsewhere: %v", name, err)
 		case !acquired:
-			tb.Fatalf("relocktest: hold permits of %q elsewhere: others wait for them, or %d are in use", name, mostPermits)
+			tb.Fatalf("relocktest: hold permits of %q elsewhere: others wait for them, or %d are in use", name, protocol.MostPermits)
 		}
 		releases = append(releases, p.Release)
 	}
 	return releaseOnce(tb, name, releases...)
 }
-
-// mostPermits is the highest limit of a semaphore.
-const mostPermits = 10_000
 
 // lasting are the options of what another process holds.
 var lasting = []relock.MutexOption{relock.WithTTL(forEver), relock.WithoutRenewal(), relock.WithUnlockTimeout(forEver)}

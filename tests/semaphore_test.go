@@ -17,6 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -601,21 +602,32 @@ func TestSemaphore_WithoutRenewalEndsWithTheLease(t *testing.T) {
 
 // A permit that was granted in line has the short lease of its entry at first.
 func TestSemaphore_PermitOfAWaiterGetsItsWholeLease(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		s := locksOn(t, b.Client(t), relock.WithTTL(time.Minute)).Semaphore("s", 1)
-		p := acquired(t, s, 1)
-		waiting := acquiring(t.Context(), s, 1)
-		awaitWaiting(t, s, 1)
-		require.NoError(t, p.Release())
-		g := redistest.Receive(t, waiting)
-		require.NoError(t, g.err)
-		time.Sleep(10 * time.Second)
-		state, err := s.State(t.Context())
-		require.NoError(t, err)
-		require.Greater(t, state.Permits[0].TTL, 45*time.Second)
-		time.Sleep(time.Hour)
-		require.NoError(t, g.permit.Release())
-	})
+	for name, c := range map[string]struct {
+		opts  []relock.MutexOption
+		keeps time.Duration
+	}{
+		"renewed":        {nil, time.Hour},
+		"WithoutRenewal": {[]relock.MutexOption{relock.WithoutRenewal()}, 50 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+				s := locksOn(t, b.Client(t), relock.WithTTL(time.Minute)).Semaphore("s", 2, c.opts...)
+				p := acquired(t, s, 2)
+				waiting := acquiring(t.Context(), s, 2)
+				awaitWaiting(t, s, 1)
+				require.NoError(t, p.Release())
+				g := redistest.Receive(t, waiting)
+				require.NoError(t, g.err)
+				time.Sleep(10 * time.Second)
+				state, err := s.State(t.Context())
+				require.NoError(t, err)
+				require.Greater(t, state.Permits[0].TTL, 45*time.Second)
+				time.Sleep(c.keeps - 10*time.Second)
+				require.NoError(t, g.permit.Context(t.Context()).Err())
+				require.NoError(t, g.permit.Release())
+			})
+		})
+	}
 }
 
 // At most so many begin in each min hold, however short each of them is.
@@ -684,14 +696,14 @@ func TestSemaphore_WaiterOfADeadProcessKeepsNoOneWaiting(t *testing.T) {
 	})
 }
 
+// permitScripts are those whose replies the tests lose.
+var permitScripts = map[string]*redisexec.Script{
+	"acquire": protocol.PermitAcquireScript, "poll": protocol.PermitPollScript, "release": protocol.PermitReleaseScript, "renew": protocol.PermitRenewScript,
+}
+
 // Whatever reply is lost, no more than the limit is in use, all are served, and nothing is left.
 func TestSemaphore_LostRepliesOverfillNothing(t *testing.T) {
-	for name, script := range map[string]string{
-		"acquire": protocol.PermitAcquireScript.Source,
-		"poll":    protocol.PermitPollScript.Source,
-		"release": protocol.PermitReleaseScript.Source,
-		"renew":   protocol.PermitRenewScript.Source,
-	} {
+	for name, script := range permitScripts {
 		t.Run(name, func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
@@ -699,7 +711,7 @@ func TestSemaphore_LostRepliesOverfillNothing(t *testing.T) {
 				other := locksOn(t, b.Client(t), relock.WithTTL(6*time.Second)).Semaphore("s", 3)
 				n := 0
 				relay.LoseReply(func(c redistest.Command) bool {
-					if !redistest.Script(script)(c) {
+					if !redistest.Script(script.Source)(c) {
 						return false
 					}
 					n++
