@@ -198,8 +198,7 @@ func TestRWMutex_DeadWaitingWriterKeepsReadersOutForItsClaimOnly(t *testing.T) {
 }
 
 func TestRWMutex_WaitingReadersOfAProcessCostTheTrafficOfOne(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+	redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
 		c, key := relock.LocksOn(t, rdb, relock.WithSafetyPoll(time.Hour)), redistest.Key(t)
 		m, holder := c.RWMutex(key), locktest.NewActor(t)

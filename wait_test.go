@@ -287,8 +287,7 @@ func TestWait_PollsWithoutPermissionToSubscribe(t *testing.T) {
 }
 
 func TestTryLock_NeitherWaitsNorBarges(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)
 		c, waiter, passer := LocksOn(t, rdb, WithSafetyPoll(time.Hour)), locktest.NewActor(t), locktest.NewActor(t)

@@ -47,16 +47,19 @@ func behind(t *testing.T, locks func(opts ...relock.ClientOption) *relock.Client
 	}
 }
 
-// eachDeployment runs test as subtests, on each kind of deployment.
+// eachDeployment runs test as subtests, on each kind of deployment. What miniredis can do is done in a bubble, because the
+// texts depend on which of several things that last some milliseconds ends first.
 func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 	t.Helper()
 	t.Run("a server", func(t *testing.T) {
-		t.Parallel()
-		relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
-		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client { return locksOn(t, rdb, opts...) }, relay))
+		redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {
+			relay, rdb := locktest.RelayedTo(t, backend)
+			test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client { return locksOn(t, rdb, opts...) }, relay))
+		})
 	})
 	t.Run("a node of a Cluster", func(t *testing.T) {
 		t.Parallel()
+		redistest.Timed(t)
 		server := redistest.NewServer(t, "--cluster-enabled", "yes")
 		relay := redistest.NewRelay(t, server.Addr)
 		host, port, err := net.SplitHostPort(relay.Addr)
@@ -72,14 +75,15 @@ func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 		}, relay))
 	})
 	t.Run("two of three nodes of a quorum", func(t *testing.T) {
-		t.Parallel()
-		nodes := redistest.Redis(t).Nodes(t, 3)
-		one, first := locktest.RelayedTo(t, nodes[0])
-		two, second := locktest.RelayedTo(t, nodes[1])
-		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
-			rdbs := []redis.UniversalClient{first, second, nodes[2].Client(t)}
-			return locktest.Closed[*relock.Client](t)(relock.NewQuorum(rdbs, locktest.Options(relock.WithoutPipelining(), opts)...))
-		}, one, two))
+		redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {
+			nodes := backend.Nodes(t, 3)
+			one, first := locktest.RelayedTo(t, nodes[0])
+			two, second := locktest.RelayedTo(t, nodes[1])
+			test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
+				rdbs := []redis.UniversalClient{first, second, nodes[2].Client(t)}
+				return locktest.Closed[*relock.Client](t)(relock.NewQuorum(rdbs, locktest.Options(relock.WithoutPipelining(), opts)...))
+			}, one, two))
+		})
 	})
 }
 
@@ -122,8 +126,7 @@ func TestCause_SilenceNamesTheServer(t *testing.T) {
 }
 
 func TestCause_RefusalOfOneCallExplainsTheSilenceOfAnother(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+	redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
 		t.Cleanup(func() { locktest.ComesBack(relay) })
 		locks := locksOn(t, rdb, relock.WithTTL(time.Second))

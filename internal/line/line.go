@@ -63,6 +63,7 @@ type Line struct {
 	listeners int
 	releases  *wake.Subscription // messages to every waiter
 	grants    *wake.Subscription // messages to this process
+	heard     bool               // messages arrived at the last event that is not one
 }
 
 // New returns the line of one process for a key. hub delivers messages of releases and grants. polls wakes the waiter
@@ -284,11 +285,12 @@ func (l *Line) subscribe(open func(name string, wake func(), message func(string
 	defer l.mu.Unlock()
 	l.listeners++
 	if l.releases == nil {
-		l.releases = open(l.releaseChannel, l.polls.Wake, l.released)
+		l.releases = open(l.releaseChannel, l.changed, l.released)
 	}
 	if l.grants == nil {
-		l.grants = open(l.grantChannel, l.polls.Wake, l.message)
+		l.grants = open(l.grantChannel, l.changed, l.message)
 	}
+	l.heard = l.listening() // without an event: what was in use stays confirmed
 }
 
 // Unlisten removes a listener. The last one closes both subscriptions.
@@ -303,7 +305,18 @@ func (l *Line) Unlisten() {
 			s.Close()
 		}
 	}
-	l.releases, l.grants = nil, nil
+	l.releases, l.grants, l.heard = nil, nil, false
+}
+
+// changed handles the events of a subscription that are not messages: it is confirmed, lost or refused, so messages may
+// have been missed. While the other one is still to be confirmed, the poll waits for that: one poll follows both.
+func (l *Line) changed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.heard
+	if l.heard = l.listening(); before || l.heard {
+		l.polls.Wake()
+	}
 }
 
 // Listening reports whether messages arrive. Both subscriptions are needed: releases wake the waiter that polls, grants
@@ -311,5 +324,10 @@ func (l *Line) Unlisten() {
 func (l *Line) Listening() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.listening()
+}
+
+// listening is Listening. mu is held.
+func (l *Line) listening() bool {
 	return l.releases != nil && l.grants != nil && l.releases.Live() && l.grants.Live()
 }

@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -76,8 +79,13 @@ func TestLine_MessagesReachTheirAddressees(t *testing.T) {
 	b.hub.messages["grants"]("1 42")
 	b.stands(p, protocol.EntryGranted, 1)
 	for _, channel := range []string{"releases", "grants"} {
-		require.Equal(t, 1, b.wakes(b.hub.wakes[channel]), "messages may have been missed")
+		require.Zero(t, b.wakes(b.hub.wakes[channel]), "not confirmed: it polls often anyway")
 	}
+	b.heard = true // as if they had been confirmed
+	require.Equal(t, 1, b.wakes(func() {
+		b.hub.wakes["releases"]()
+		b.hub.wakes["grants"]()
+	}), "messages may have been missed")
 	b.Missed()
 	require.Equal(t, []string{"grants"}, b.hub.missed)
 	b.Unlisten()
@@ -100,4 +108,28 @@ func TestLine_AttendingOpensNothing(t *testing.T) {
 	require.NotNil(t, b.grants)
 	b.Unlisten()
 	require.Nil(t, b.grants)
+}
+
+// A second poll would find nothing new, count as spurious, and delay the one for a real message.
+func TestLine_PollsOnceWhenBothChannelsAreConfirmed(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		hub := wake.NewHub(rdb, wake.Config{
+			PingInterval: time.Minute, PongTimeout: time.Minute, AnswerTimeout: time.Minute, Linger: time.Minute,
+			RefusalRetry: time.Minute, MinBackoff: time.Millisecond, MaxBackoff: time.Second, CloseTimeout: time.Second,
+		})
+		var polls queue.Queue[string]
+		key := redistest.Key(t)
+		l := New(hub, clock.System, key+":releases", key+":grants", &polls.Bell)
+		l.Listen()
+		redistest.Eventually(t, "both confirmed", l.Listening)
+		// Events come one after another, so what comes before this confirmation has been handled.
+		confirmed := make(chan struct{}, 1)
+		defer hub.Subscribe(key+":later", func() { confirmed <- struct{}{} }).Close()
+		redistest.Receive(t, confirmed)
+		require.EqualValues(t, 1, polls.Wakes())
+		hub.Close()
+		require.EqualValues(t, 2, polls.Wakes(), "and once when both are lost")
+		l.Unlisten()
+	})
 }

@@ -299,13 +299,16 @@ func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	case undecided:
 		out.Err = fmt.Errorf("%w; %w", lockerr.Ended(ctx), b.failure(lockerr.ErrNoAnswer))
 	case inconclusive: // permanent, if too few nodes remain that did not fail permanently
-		out.Err, out.Permanent = b.failure(nil), permanent > len(b.votes)-b.majority
+		out.Err, out.Permanent = b.failure(errNotYet), permanent > len(b.votes)-b.majority
 	}
 	return out
 }
 
+// errNotYet is the error of a node whose vote could not change the result, so it was not waited for.
+var errNotYet = fmt.Errorf("%w yet", lockerr.ErrNoAnswer)
+
 // failure returns the error, with the answer of each node that is not in favour. open is the error of nodes that have not
-// voted. If it is nil, they are left out.
+// voted.
 func (b *ballot[T]) failure(open error) error {
 	f := Failure{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
 	for i, v := range b.votes {
@@ -314,15 +317,11 @@ func (b *ballot[T]) failure(open error) error {
 		case b.inFavour(v):
 			continue
 		case !v.cast:
-			if why = open; why != nil {
-				why = b.nodes[i].plain.Exec.Explain(why)
-			}
+			why = b.nodes[i].plain.Exec.Explain(open)
 		case why == nil:
 			why = cmp.Or(b.no, lockerr.ErrNotOnRedis)
 		}
-		if why != nil {
-			f.Errors = append(f.Errors, NodeError{b.nodes[i].name, why})
-		}
+		f.Errors = append(f.Errors, NodeError{b.nodes[i].name, why})
 	}
 	return b.report(f)
 }

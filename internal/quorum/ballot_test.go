@@ -149,9 +149,9 @@ func TestBallot_FailureReportsEachNodeThatFailed(t *testing.T) {
 		f = failed
 		return io.EOF
 	}
-	require.Equal(t, io.EOF, b.failure(nil))
+	require.Equal(t, io.EOF, b.failure(errNotYet))
 	require.Equal(t, Failure{Nodes: 5, Needed: 3, Agreed: 1, Errors: []NodeError{
-		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: lockerr.ErrInvalidName},
+		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: lockerr.ErrInvalidName}, {Node: "node-4", Err: errNotYet},
 	}}, f)
 }
 

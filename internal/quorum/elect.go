@@ -177,7 +177,7 @@ func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 	case carried:
 		return g, out
 	case rejected:
-		out.Err = r.failure(nil)
+		out.Err = r.failure(errNotYet)
 	default:
 		raised := r.outcome(ctx)
 		out.Err, out.Permanent = raised.Err, raised.Permanent
