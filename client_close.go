@@ -153,9 +153,9 @@ func (f *failedReleases) err(pending int) error {
 	defer f.mu.Unlock()
 	switch {
 	case pending > 0:
-		return fmt.Errorf("WithAsyncUnlock or WithLinger: %d lock(s) released locally, but not confirmed by Redis; the keys may remain until their leases end: %w", pending, lockerr.NoAnswerWithin(closeTimeout))
+		return fmt.Errorf("WithAsyncUnlock or WithLinger: %d hold(s) released locally, but not confirmed by Redis; the keys may remain until their leases end: %w", pending, lockerr.NoAnswerWithin(closeTimeout))
 	case f.n > 0:
-		return fmt.Errorf("WithAsyncUnlock or WithLinger: the releases of %d lock(s) failed after Unlock had returned; the last one: %w", f.n, f.last)
+		return fmt.Errorf("WithAsyncUnlock or WithLinger: the releases of %d hold(s) failed after the call that ended them had returned; the last one: %w", f.n, f.last)
 	default:
 		return nil
 	}

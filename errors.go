@@ -74,8 +74,8 @@ type QuorumError struct {
 	Needed int // how many have to succeed
 	Agreed int // how many succeeded
 
-	// Errors are the errors of the other nodes, in the order of NewQuorum's argument. If the call did
-	// not wait for a node, there is no error for it.
+	// Errors are the errors of the other nodes, in the order of NewQuorum's argument. For a node that
+	// the call did not wait for, the text is "no answer from Redis yet".
 	Errors []*NodeError
 }
 

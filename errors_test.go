@@ -313,5 +313,5 @@ func TestQuorum_ErrorReportsEachNodeThatFailed(t *testing.T) {
 	require.ErrorAs(t, err, &n)
 	require.Equal(t, "node-1", n.Node)
 	require.EqualError(t, err, `relock: lock "orders:42": quorum not reached: 1 of 5 nodes succeeded, 3 required: `+
-		`node-1: the key was deleted or is held by another owner; node-2: no answer from Redis; node-3: invalid name`)
+		`node-1: no longer on Redis (deleted, or another owner has it); node-2: no answer from Redis; node-3: invalid name`)
 }

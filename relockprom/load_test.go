@@ -154,7 +154,7 @@ func resultOf(err error) string {
 
 // causeOf returns the label cause of a hold whose Unlock has returned err.
 func causeOf(err error) string {
-	for text, cause := range map[string]string{"lease expired": "expired", "the key was deleted": "gone", "forced open": "forced"} {
+	for text, cause := range map[string]string{"lease expired": "expired", "no longer on Redis": "gone", "forced open": "forced"} {
 		if strings.Contains(err.Error(), text) {
 			return cause
 		}

@@ -17,8 +17,8 @@ import (
 // The sentinels.
 var (
 	ErrNotHeld       = errors.New("relock: not held")
-	ErrLost          = errors.New("relock: lock lost")
-	ErrReleased      = errors.New("relock: lock released")
+	ErrLost          = errors.New("relock: lost")
+	ErrReleased      = errors.New("relock: released")
 	ErrTimeout       = errors.New("relock: wait timed out")
 	ErrClosed        = errors.New("relock: client closed")
 	ErrReentrant     = errors.New("relock: already held by this owner")
@@ -100,4 +100,4 @@ func (n NoAnswerWithin) Unwrap() error { return ErrNoAnswer }
 func (NoAnswerWithin) OwnEnd() {}
 
 // ErrNotOnRedis reports that Redis does not have a hold that exists here.
-var ErrNotOnRedis = errors.New("the key was deleted or is held by another owner")
+var ErrNotOnRedis = errors.New("no longer on Redis (deleted, or another owner has it)")

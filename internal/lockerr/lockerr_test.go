@@ -72,7 +72,7 @@ func TestErrors_EndOfAContextIsReportedByItsCause(t *testing.T) {
 			},
 			[]error{context.Canceled, ErrLost},
 			[]error{ErrTimeout},
-			"context canceled: hold: relock: lock lost",
+			"context canceled: hold: relock: lost",
 		},
 		"the bound on the wait": {
 			func() (context.Context, context.CancelFunc) {

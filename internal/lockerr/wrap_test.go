@@ -16,7 +16,7 @@ func TestWrap_NilStaysNil(t *testing.T) {
 func TestWrap_WrapsOnce(t *testing.T) {
 	inner := Wrap("unlock", "x", ErrLost)
 	outer := Wrap("lock", "x", inner)
-	require.EqualError(t, outer, `relock: lock "x": lock lost`)
+	require.EqualError(t, outer, `relock: lock "x": lost`)
 	require.ErrorIs(t, outer, ErrLost)
 }
 
@@ -43,7 +43,7 @@ func TestWrap_EndsOfWaitAndHoldAreReportedByTheirCauses(t *testing.T) {
 	lost, end := context.WithCancelCause(parent)
 	end(Wrap("hold", "x", ErrLost))
 	err = Ended(lost)
-	require.EqualError(t, err, `context canceled: relock: hold "x": lock lost`)
+	require.EqualError(t, err, `context canceled: relock: hold "x": lost`)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, ErrLost)
 	require.NotErrorIs(t, err, ErrTimeout)
