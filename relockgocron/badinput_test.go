@@ -27,15 +27,15 @@ func TestBadInput_IsRefusedWhereItIsGiven(t *testing.T) {
 		return err
 	}
 	for want, err := range map[string]error{
-		"relockgocron: new locker: relock: invalid option: nil Client":                                      newLocker(nil),
-		"relockgocron: new locker: relock: invalid option: nil LockerOption":                                newLocker(locks, nil),
-		"relockgocron: new locker: relock: invalid option: KeepFor(-1ns): must not be negative":             newLocker(locks, relockgocron.KeepFor(-1)),
-		"relockgocron: new locker: relock: invalid option: WithConcurrency(0): must be from 1 to 10000":     newLocker(locks, relockgocron.WithConcurrency(0)),
-		"relockgocron: new locker: relock: invalid option: WithConcurrency(-1): must be from 1 to 10000":    newLocker(locks, relockgocron.WithConcurrency(-1)),
-		"relockgocron: new locker: relock: invalid option: WithConcurrency(10001): must be from 1 to 10000": newLocker(locks, relockgocron.WithConcurrency(10_001)),
-		"relockgocron: new elector: relock: invalid option: nil Client":                                     newElector(nil, "leader"),
-		"relockgocron: new elector: relock: invalid option: nil ElectorOption":                              newElector(locks, "leader", nil),
-		"relockgocron: new elector: relock: invalid option: OnSetback(nil)":                                 newElector(locks, "leader", relockgocron.OnSetback(nil)),
+		"relockgocron: new locker: relock: invalid option: nil Client":                                                                                                newLocker(nil),
+		"relockgocron: new locker: relock: invalid option: nil LockerOption":                                                                                          newLocker(locks, nil),
+		"relockgocron: new locker: relock: invalid option: KeepFor(-1ns): must not be negative":                                                                       newLocker(locks, relockgocron.KeepFor(-1)),
+		`relockgocron: new locker: WithConcurrency(0): relock: read state of "job": invalid option: a semaphore with the limit 0: it must be from 1 to 10000`:         newLocker(locks, relockgocron.WithConcurrency(0)),
+		`relockgocron: new locker: WithConcurrency(-1): relock: read state of "job": invalid option: a semaphore with the limit -1: it must be from 1 to 10000`:       newLocker(locks, relockgocron.WithConcurrency(-1)),
+		`relockgocron: new locker: WithConcurrency(10001): relock: read state of "job": invalid option: a semaphore with the limit 10001: it must be from 1 to 10000`: newLocker(locks, relockgocron.WithConcurrency(10_001)),
+		"relockgocron: new elector: relock: invalid option: nil Client":                                                                                               newElector(nil, "leader"),
+		"relockgocron: new elector: relock: invalid option: nil ElectorOption":                                                                                        newElector(locks, "leader", nil),
+		"relockgocron: new elector: relock: invalid option: OnSetback(nil)":                                                                                           newElector(locks, "leader", relockgocron.OnSetback(nil)),
 	} {
 		require.ErrorIs(t, err, relock.ErrInvalidOption)
 		require.EqualError(t, err, want)

@@ -82,20 +82,15 @@ func NewLocker(locks *relock.Client, opts ...LockerOption) (*Locker, error) {
 	if !l.permits {
 		return l, nil
 	}
-	if l.concurrency < 1 || l.concurrency > mostPermits {
-		return nil, fmt.Errorf("relockgocron: new locker: %w: WithConcurrency(%d): must be from 1 to %d", relock.ErrInvalidOption, l.concurrency, mostPermits)
-	}
 	// The context has ended, so nothing is sent: what is wrong with the handle comes first.
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := locks.Semaphore("job", 1).State(ended); errors.Is(err, relock.ErrUnsupported) {
+	_, err := locks.Semaphore("job", l.concurrency).State(ended)
+	if errors.Is(err, relock.ErrInvalidOption) || errors.Is(err, relock.ErrUnsupported) {
 		return nil, fmt.Errorf("relockgocron: new locker: WithConcurrency(%d): %w", l.concurrency, err)
 	}
 	return l, nil
 }
-
-// mostPermits is the highest limit of a semaphore.
-const mostPermits = 10_000
 
 // Lock acquires the lock of a job for one run. gocron calls it before each run, with the name of the
 // job, and skips the run if Lock fails. Each call has its own owner, so any two runs exclude each

@@ -151,11 +151,12 @@ const hangVar = "RELOCK_TEST_HANGS"
 
 func hang(built string) int {
 	program, thisRun = built, os.Getenv(runVar)
-	_, err := startWatcher()
+	unwatch, err := startWatcher()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	defer unwatch() // it also keeps the pipe: the watcher begins when that is collected
 	s, err := redistest.StartServer("")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

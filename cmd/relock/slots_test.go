@@ -71,9 +71,9 @@ func TestSlots_WrongCallIs64BeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
 	const quorum = "redis://127.0.0.1:1 redis://127.0.0.1:2 redis://127.0.0.1:3"
 	for _, c := range []struct{ url, flags, says string }{
-		{"redis://127.0.0.1:1", "--slots 0", "--slots 0: must be from 1 to 10000"},
-		{"redis://127.0.0.1:1", "--slots -3", "--slots -3: must be from 1 to 10000"},
-		{"redis://127.0.0.1:1", "--slots 10001", "--slots 10001: must be from 1 to 10000"},
+		{"redis://127.0.0.1:1", "--slots 0", "--slots 0: must be at least 1"},
+		{"redis://127.0.0.1:1", "--slots -3", "--slots -3: must be at least 1"},
+		{"redis://127.0.0.1:1", "--slots 10001", "a semaphore with the limit 10001: it must be from 1 to 10000"},
 		{"redis://127.0.0.1:1", "--slots many", "invalid syntax"},
 		{"redis://127.0.0.1:1", "--slots 2 --fair", "contradicts --fair"},
 		{"redis://127.0.0.1:1", "--slots 2 --shared", "contradicts --shared"},

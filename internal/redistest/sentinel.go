@@ -159,33 +159,55 @@ func (s *Sentinel) Master(ctx context.Context) (*Server, error) {
 }
 
 // Failover makes the sentinels promote a replica, even though the master is alive. It waits for that, and returns the new
-// master.
-func (s *Sentinel) Failover(ctx context.Context) (*Server, error) {
+// master. Sentinels give a failover up if no replica has answered them a moment ago, as on a busy machine, so it is requested
+// until it succeeds.
+func (s *Sentinel) Failover(ctx context.Context) (master *Server, err error) {
 	old, err := s.Master(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Sentinels[0].do(ctx, "sentinel", "failover", MasterName).Err(); err != nil {
-		return nil, err
-	}
-	return s.AwaitFailover(ctx, old)
-}
-
-// AwaitFailover waits until every sentinel that answers has the same master, which is not old and is in the role of a
-// master, and returns it.
-func (s *Sentinel) AwaitFailover(ctx context.Context, old *Server) (master *Server, err error) {
+	first := s.Sentinels[0]
 	err = eventually("another master than "+old.Addr, func() (bool, error) {
-		var err error
-		if master, err = s.Master(ctx); err != nil || master == old {
-			return false, ctx.Err()
+		info, err := first.sentinelMaster(ctx)
+		if err != nil {
+			return false, err
 		}
-		for _, sentinel := range s.Sentinels {
-			info, err := sentinel.sentinelMaster(ctx)
-			if err == nil && net.JoinHostPort(info["ip"], info["port"]) != master.Addr {
+		if net.JoinHostPort(info["ip"], info["port"]) == old.Addr {
+			if strings.Contains(info["flags"], "failover_in_progress") {
 				return false, ctx.Err()
 			}
+			err := first.do(ctx, "sentinel", "failover", MasterName).Err()
+			if redis.HasErrorPrefix(err, "INPROG") || redis.HasErrorPrefix(err, "NOGOODSLAVE") {
+				err = ctx.Err()
+			}
+			return false, err
 		}
-		return strings.Contains(master.replicationInfo(ctx), "role:master"), ctx.Err()
+		master = s.successor(ctx, old)
+		return master != nil, ctx.Err()
 	})
 	return master, err
+}
+
+// AwaitFailover waits until there is a successor of old, and returns it.
+func (s *Sentinel) AwaitFailover(ctx context.Context, old *Server) (master *Server, err error) {
+	err = eventually("another master than "+old.Addr, func() (bool, error) {
+		master = s.successor(ctx, old)
+		return master != nil, ctx.Err()
+	})
+	return master, err
+}
+
+// successor returns the master of every sentinel that answers, if it is not old, and is in the role of a master; or nil.
+func (s *Sentinel) successor(ctx context.Context, old *Server) *Server {
+	master, err := s.Master(ctx)
+	if err != nil || master == old || !strings.Contains(master.replicationInfo(ctx), "role:master") {
+		return nil
+	}
+	for _, sentinel := range s.Sentinels {
+		info, err := sentinel.sentinelMaster(ctx)
+		if err == nil && net.JoinHostPort(info["ip"], info["port"]) != master.Addr {
+			return nil
+		}
+	}
+	return master
 }

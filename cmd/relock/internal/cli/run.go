@@ -17,8 +17,6 @@ import (
 const (
 	defaultTTL       = 30 * time.Second
 	defaultKillAfter = 10 * time.Second
-
-	mostSlots = 10_000 // the highest limit of a semaphore
 )
 
 // errBusy says that the lock is another owner's, or that no slot is free.
@@ -130,8 +128,8 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return usage("--no-wait and --wait contradict each other")
 	case f.fair && f.shared || f.fair && f.exclusive || f.shared && f.exclusive:
 		return usage("--fair, --shared and --exclusive contradict each other")
-	case cmd.Flags().Changed("slots") && (f.slots < 1 || f.slots > mostSlots):
-		return usage("--slots %d: must be from 1 to %d", f.slots, mostSlots)
+	case cmd.Flags().Changed("slots") && f.slots < 1:
+		return usage("--slots %d: must be at least 1", f.slots)
 	case f.slots > 0 && (f.shared || f.exclusive):
 		return usage("--slots contradicts --shared and --exclusive: it is for a semaphore, and they are for a read-write lock")
 	case f.slots > 0 && f.fair:
