@@ -249,7 +249,7 @@ func TestAsyncUnlock_FailureIsReportedByTheHookAndByClose(t *testing.T) {
 		require.ErrorContains(t, e.Err, "not confirmed by Redis")
 		refused.Remove()
 		err := b.c.Close()
-		require.ErrorContains(t, err, "WithAsyncUnlock or WithLinger: the releases of 1 lock")
+		require.ErrorContains(t, err, "WithAsyncUnlock or WithLinger: the releases of 1 hold")
 		require.ErrorContains(t, err, "NOPERM")
 	})
 }
@@ -294,7 +294,7 @@ func TestAsyncUnlock_CloseReportsReleasesWithoutAnswer(t *testing.T) {
 		blocked[0].Wait(t)
 		b.relays[0].BlackHole(true)
 		err := b.c.Close()
-		require.ErrorContains(t, err, "WithAsyncUnlock or WithLinger: 1 lock")
+		require.ErrorContains(t, err, "WithAsyncUnlock or WithLinger: 1 hold")
 		require.ErrorContains(t, err, "no answer from Redis")
 		b.relays[0].BlackHole(false)
 	})
