@@ -33,23 +33,22 @@ func newBench(c config, progress io.Writer) (*bench, error) {
 
 func (b *bench) close() { _ = b.server.rdb.Close() }
 
-// measure runs all cells of a scenario, round by round.
+// measure runs the cells of a scenario, round by round. One that is hopeless is left out: a waiter that is lost takes a round of
+// its own.
 func (b *bench) measure(ctx context.Context, s *scenario, r *report) error {
 	for _, l := range s.loads {
 		if !b.measures(s, l) {
 			continue
 		}
-		var names []string
-		for _, name := range s.contenders {
-			if b.takesPart(s, name) {
-				names = append(names, name)
-			}
-		}
+		names := b.partsOf(s)
 		for round := range b.rounds {
 			for i := range names {
 				name := names[(i+round)%len(names)]
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
+				}
+				if r.hopeless(s, l, name) {
+					continue
 				}
 				f, err := b.cell(ctx, s, l, name, round)
 				r.add(s, l, name, sample{round: round, figures: f, err: err})
@@ -161,9 +160,14 @@ func (l *looped) sent() int64 {
 const turns = 10
 
 // window is how long the cell is measured, once it is warm.
-func (c *cell) window() time.Duration {
-	return max(c.duration, time.Duration(turns*c.load.processes)*c.load.hold)
+func (c *cell) window() time.Duration { return c.load.window(c.duration) }
+
+func (l load) window(duration time.Duration) time.Duration {
+	return max(duration, time.Duration(turns*l.processes)*l.hold)
 }
+
+// whole is how long a cell is measured whose scenario takes several times the duration.
+func (c *cell) whole() time.Duration { return time.Duration(c.scenario.times) * c.duration }
 
 // loop has the load's goroutines do o in a loop, first to warm up, then to be measured.
 func (c *cell) loop(ctx context.Context, o order) (*looped, error) {
@@ -173,7 +177,7 @@ func (c *cell) loop(ctx context.Context, o order) (*looped, error) {
 		return nil, err
 	}
 	o.Verb, o.Name, o.Goroutines = runLoop, c.name, c.load.goroutines
-	o.Start, o.Duration = soon(), min(c.duration/4, 200*time.Millisecond)
+	o.Start, o.Duration = soon(), warmUp(c.duration)
 	if _, err := t.each(func(int) order { return o }); err != nil {
 		return nil, err
 	}
@@ -197,6 +201,8 @@ func (c *cell) loop(ctx context.Context, o order) (*looped, error) {
 	_, err2 := t.each(func(int) order { return order{Verb: closeClient} })
 	return &looped{answers: answers, start: o.Start, server: spent - busy}, errors.Join(err1, err2)
 }
+
+func warmUp(duration time.Duration) time.Duration { return min(duration/4, 200*time.Millisecond) }
 
 // soon returns a time at which all workers can begin an order that is sent now.
 func soon() time.Time { return time.Now().Add(30 * time.Millisecond) }

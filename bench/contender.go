@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,8 +88,12 @@ const (
 	askedFloor    = "two messages"
 )
 
-// ours are those of this repository: they are no rivals.
-var ours = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, permitsName, quorumName, plainFloor, pipeFloor, notifiedFloor, askedFloor}
+// kinds are those of the library, and floors are no libraries. None of them is a rival.
+var (
+	kinds  = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, permitsName, quorumName}
+	floors = []string{plainFloor, pipeFloor, notifiedFloor, askedFloor}
+	ours   = slices.Concat(kinds, floors)
+)
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{

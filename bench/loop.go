@@ -17,7 +17,7 @@ type runResult struct {
 	Elapsed time.Duration // from the start to the end of the last pair
 	CPU     time.Duration // of the whole process
 	Sent    int64         // commands, by the whole process
-	Allocs  uint64        // of the whole process
+	Allocs  uint64        // of the whole process, without the contexts of requests
 	Bytes   uint64
 	Spans   [][]span // of each goroutine; none if each had a name of its own
 }
@@ -38,6 +38,7 @@ func (w *worker) run(o order) (runResult, error) {
 		}
 		mutexes[i] = w.client.mutex(name)
 	}
+	allocs, bytes := l.contextCost()
 	time.Sleep(time.Until(o.Start))
 
 	profiles, err := startProfiles(o.Profiles)
@@ -54,13 +55,14 @@ func (w *worker) run(o order) (runResult, error) {
 	if l.lost.Load() {
 		return runResult{}, err // the goroutines are still there, and may write
 	}
+	ops := l.ops.Load()
 	return runResult{
-		Ops:     int(l.ops.Load()),
+		Ops:     int(ops),
 		Elapsed: elapsed,
 		CPU:     cpu,
 		Sent:    commands,
-		Allocs:  after.Mallocs - before.Mallocs,
-		Bytes:   after.TotalAlloc - before.TotalAlloc,
+		Allocs:  after.Mallocs - before.Mallocs - uint64(ops)*allocs,
+		Bytes:   after.TotalAlloc - before.TotalAlloc - uint64(ops)*bytes,
 		Spans:   l.spans,
 	}, err
 }
@@ -111,27 +113,23 @@ func (l *loop) one(i int, m mutex) (err error) {
 			l.failed.Store(true)
 		}
 	}()
-	ctx := context.Background()
 	if l.Nested {
-		if err := m.Lock(ctx); err != nil {
+		if err := m.Lock(context.Background()); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, m.Unlock()) }()
 	}
 	if !l.OwnNames && !l.NewNames {
 		l.spans[i] = make([]span, 0, 1<<12)
-		return l.shared(ctx, i, m)
+		return l.shared(i, m)
 	}
 	ops := 0
 	defer func() { l.ops.Add(int64(ops)) }()
 	for !l.failed.Load() && time.Now().Before(l.until) {
-		end := func() {}
-		if l.Request {
-			ctx, end = request()
-		}
 		if l.NewNames {
 			m = l.client.mutex(fmt.Sprintf("%s:%d:%d", l.Name, i, ops))
 		}
+		ctx, end := l.context()
 		err := m.Lock(ctx)
 		if err == nil {
 			err = m.Unlock()
@@ -154,29 +152,49 @@ func request() (context.Context, context.CancelFunc) {
 	return ctx, func() { timeout(); gone() }
 }
 
+// context returns what the next lock is acquired with, and what ends it after the Unlock.
+func (l *loop) context() (context.Context, context.CancelFunc) {
+	if l.Background {
+		return context.Background(), func() {}
+	}
+	return request()
+}
+
+// contextCost returns how many objects and bytes a context takes by itself: it is no cost of a lock.
+func (l *loop) contextCost() (allocs, bytes uint64) {
+	const n = 1000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		_, end := l.context()
+		end()
+	}
+	runtime.ReadMemStats(&after)
+	return (after.Mallocs - before.Mallocs) / n, (after.TotalAlloc - before.TotalAlloc) / n
+}
+
 // shared is the loop of a goroutine that shares its lock with others. It records each hold.
-func (l *loop) shared(ctx context.Context, i int, m mutex) error {
+func (l *loop) shared(i int, m mutex) error {
 	reader, together := readSide(m)
 	random := rand.New(rand.NewPCG(uint64(i), 0))
-	for !l.failed.Load() {
+	for !l.failed.Load() && time.Now().Before(l.until) {
 		side, read := m, random.Float64() < l.Reads
 		if read {
 			side = reader
 		}
-		asked := time.Now()
-		if !asked.Before(l.until) {
-			break
+		ctx, end := l.context()
+		s := span{Asked: now(), Read: read, Shared: read && together}
+		err := side.Lock(ctx)
+		if err == nil {
+			s.Got = now()
+			if l.Keep > 0 {
+				time.Sleep(l.Keep)
+			}
+			s.Gave = now()
+			l.spans[i] = append(l.spans[i], s)
+			err = side.Unlock()
 		}
-		if err := side.Lock(ctx); err != nil {
-			return err
-		}
-		s := span{Asked: asked.UnixNano(), Got: now(), Read: read, Shared: read && together}
-		if l.Keep > 0 {
-			time.Sleep(l.Keep)
-		}
-		s.Gave = now()
-		l.spans[i] = append(l.spans[i], s)
-		if err := side.Unlock(); err != nil {
+		if end(); err != nil {
 			return err
 		}
 	}

@@ -58,8 +58,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.SetOutput(stderr)
 	scenario := flags.String("scenario", "all", "comma-separated `names` of: "+strings.Join(scenarioNames(), ", "))
 	contender := flags.String("contender", "all", "comma-separated `names`, as in the tables; ratios need theirs")
-	flags.IntVar(&c.rounds, "rounds", 5, "how often each cell is measured")
-	flags.DurationVar(&c.duration, "duration", time.Second, "how long one measurement takes; idle takes 5 times that, wake and hold 10 times, fleet and permits at least ten turns of each process")
+	flags.IntVar(&c.rounds, "rounds", 5, fmt.Sprintf("how often each cell is measured; %d times with -publish", publishedRounds))
+	flags.DurationVar(&c.duration, "duration", time.Second, fmt.Sprintf("how long one measurement takes, %v with -publish; idle, wake and wanted take 5 times that, hold 10 times, fleet and permits at least ten turns of each process", publishedDuration))
 	flags.StringVar(&c.redis, "redis", "", "`address` of a Redis that nobody else uses; by default one is started")
 	flags.StringVar(&c.markdown, "markdown", "", "`file` to write the tables to, besides standard output")
 	flags.StringVar(&c.svg, "svg", "", "`file` to draw the main results to")
@@ -73,6 +73,14 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return c, errors.New("-publish chooses scenarios and contenders itself")
 	}
 	if c.publish != "" {
+		given := make(map[string]bool)
+		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		if !given["rounds"] {
+			c.rounds = publishedRounds
+		}
+		if !given["duration"] {
+			c.duration = publishedDuration
+		}
 		*scenario, *contender = strings.Join(publishedScenarios, ","), strings.Join(publishedContenders, ",")
 	} else if c.from != "" {
 		return c, fmt.Errorf("-from %s: only with -publish", c.from)
@@ -133,6 +141,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer b.close()
+	if c.publish != "" {
+		fmt.Fprintf(stderr, "This takes about %v.\n", c.takes().Round(time.Minute))
+	}
 	r := newReport(c, b.server)
 	for _, s := range c.scenarios {
 		if err := b.measure(ctx, s, r); err != nil {

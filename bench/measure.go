@@ -30,7 +30,7 @@ func measurePairs(o order) measurement {
 
 // measureParallel measures how much goroutines with a lock each get done together.
 func measureParallel(ctx context.Context, c *cell) (figures, error) {
-	l, err := c.loop(ctx, order{OwnNames: true, Request: true})
+	l, err := c.loop(ctx, order{OwnNames: true})
 	if err != nil {
 		return nil, err
 	}
@@ -131,20 +131,33 @@ func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 // measurement.
 const idleGap = 30 * time.Millisecond
 
-// measureWake measures the time from the release of a lock by one process until another process has it.
+// measureWake measures the time from the release of a lock by one process until another process has it, or another client of the
+// same process.
 func measureWake(ctx context.Context, c *cell) (figures, error) {
-	t, err := c.open(2, 0)
+	t, err := c.open(c.load.processes, 0)
 	defer t.stop()
 	if err != nil {
 		return nil, err
 	}
-	return c.times(ctx, func() (time.Duration, error) { return wakeOnce(t[0], t[1], c.name) })
+	return c.times(ctx, func() (took time.Duration, err error) {
+		if len(t) == 1 {
+			var a answer
+			a, err = t[0].call(order{Verb: wakeNear, Name: c.name, After: idleGap})
+			took = a.wait()
+		} else {
+			took, err = wakeOnce(t[0], t[1], c.name)
+		}
+		if err == nil && took < 0 {
+			err = errors.New("two holders: the waiter got the lock before it was released")
+		}
+		return took, err
+	})
 }
 
 // times returns how long once takes, again and again.
 func (c *cell) times(ctx context.Context, once func() (time.Duration, error)) (figures, error) {
 	var took []float64
-	for end := time.Now().Add(10 * c.duration); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(c.whole()); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
 		d, err := once()
 		if err != nil {
 			return nil, err
@@ -170,9 +183,6 @@ func wakeOnce(holder, waiter *process, name string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if got.At < given.At {
-		return 0, errors.New("two holders: the waiter got the lock before it was released")
-	}
 	_, err = waiter.call(order{Verb: unlockOne})
 	return time.Duration(got.At - given.At), err
 }
@@ -195,7 +205,7 @@ func measureWanted(ctx context.Context, c *cell) (figures, error) {
 			return 0, err
 		}
 		_, err = t[1].call(order{Verb: unlockOne})
-		return time.Duration(got.At - got.Asked), err
+		return got.wait(), err
 	})
 }
 
@@ -222,7 +232,7 @@ func measureIdle(ctx context.Context, c *cell) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	time.Sleep(time.Until(began.Add(5 * c.duration)))
+	time.Sleep(time.Until(began.Add(c.whole())))
 	window := time.Since(began)
 	after, err := t.sent()
 	if err != nil {
@@ -241,8 +251,9 @@ func measureIdle(ctx context.Context, c *cell) (figures, error) {
 // measureHold measures what locks cost that are held and renewed. Their lease is so short
 // that the run sees a few renewals of each.
 func measureHold(ctx context.Context, c *cell) (figures, error) {
-	lease, window := 15*c.duration, 10*c.duration // two intervals
-	interval := lease / 3
+	window := c.whole()
+	interval := window / 2
+	lease := 3 * interval
 	t, err := c.open(1, lease)
 	defer t.stop()
 	if err != nil {

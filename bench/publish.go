@@ -21,10 +21,10 @@ import (
 
 // The published selection: what is measured for it, and where the samples are kept.
 var (
-	publishedScenarios = []string{"seq", "par", "contended", "processes", "fleet", "queue", "read-mostly", "write-mostly", "wake", "idle", "hold",
-		"slow-seq", "slow-par", "slow-contended", "quorum-seq", "quorum"}
-	publishedContenders = []string{relockName, fairName, rwName, "rueidislock", "redsync", "redsync 2ms", "redislock", plainFloor, notifiedFloor,
-		quorumName, "redsync quorum", "rueidislock quorum"}
+	publishedScenarios = []string{"request", "names", "again", "par", "contended", "processes", "fleet", "queue", "read-mostly", "write-mostly",
+		"permits", "wake", "wake-clients", "wanted", "idle", "hold", "slow-names", "slow-par", "slow-contended", "quorum-seq", "quorum"}
+	publishedContenders = []string{relockName, asyncName, lingerName, fairName, rwName, permitsName, "counter", "counter 2ms",
+		"rueidislock", "redsync", "redislock", plainFloor, notifiedFloor, askedFloor, quorumName, "redsync quorum", "rueidislock quorum"}
 
 	// publishedLoads are some of those of a scenario; of the others all are published.
 	publishedLoads = map[string][]string{
@@ -39,10 +39,13 @@ var (
 const (
 	publishedSamples = "bench/results.json"
 	publishCommand   = "go run -C bench . -publish .."
+
+	publishedRounds   = 15
+	publishedDuration = 400 * time.Millisecond
 )
 
 // publishedParts are the contenders of a scenario that has only these in the tables.
-var publishedParts = map[string][]string{"idle": renewing}
+var publishedParts = map[string][]string{"idle": renewing, "wake-clients": {relockName, fairName, "rueidislock"}}
 
 // growthLoads are those of the fleet whose processes keep the lock for a millisecond.
 func growthLoads() []string {
@@ -60,6 +63,39 @@ func (c config) measures(s *scenario, l load) bool {
 	some, chosen := publishedLoads[s.name]
 	return c.publish == "" || !chosen || slices.Contains(some, l.label)
 }
+
+// partsOf returns the contenders that are measured in a scenario.
+func (c config) partsOf(s *scenario) []string {
+	return slices.DeleteFunc(slices.Clone(s.contenders), func(name string) bool { return !c.takesPart(s, name) })
+}
+
+// takes returns about how long a run takes on two cores.
+func (c config) takes() time.Duration {
+	round := time.Duration(0)
+	for _, s := range c.scenarios {
+		for _, l := range s.loads {
+			if !c.measures(s, l) {
+				continue
+			}
+			each := cellStart + time.Duration(l.processes)*processStart + time.Duration(l.goroutines)*memberStart
+			if s.times > 0 {
+				each += time.Duration(s.times) * c.duration
+			} else {
+				each += warmUp(c.duration) + l.window(c.duration)
+			}
+			round += each * time.Duration(len(c.partsOf(s)))
+		}
+	}
+	return round*time.Duration(c.rounds) + lostTime
+}
+
+// What a run takes beside the measurements.
+const (
+	cellStart    = 350 * time.Millisecond
+	processStart = 30 * time.Millisecond
+	memberStart  = 200 * time.Microsecond // a goroutine, or a lock to be held
+	lostTime     = 6 * time.Minute        // rounds with lost waiters: of rueidislock, in about four loads
+)
 
 // takesPart reports whether a contender is measured in a scenario.
 func (c config) takesPart(s *scenario, name string) bool {
@@ -164,8 +200,16 @@ func (r *report) publish(root string) error {
 			return err
 		}
 	}
-	err := errors.Join(draw.ReplaceBlock(filepath.Join(root, "README.md"), "speed", r.speedBlock()),
-		draw.ReplaceBlock(filepath.Join(root, "docs/scale.md"), "growth", r.growthBlock()))
+	blocks := []struct{ file, name, text string }{
+		{"README.md", "speed", r.speedBlock()},
+		{"bench/README.md", "source", fmt.Sprintf("%s, with %s.\n", r.source(), strings.Join(r.versions, ", "))},
+		{"bench/README.md", "targets", strings.TrimSuffix(r.targets(), "\n")},
+		{"docs/scale.md", "growth", r.growthBlock()},
+	}
+	var err error
+	for _, b := range blocks {
+		err = errors.Join(err, draw.ReplaceBlock(filepath.Join(root, b.file), b.name, b.text))
+	}
 	for _, t := range tables {
 		err = errors.Join(err, draw.ReplaceBlock(filepath.Join(root, t.file), t.name, r.block(t)))
 	}
@@ -184,37 +228,84 @@ func rounds(n int) string {
 	return fmt.Sprintf("medians of %d rounds", n)
 }
 
-// speedBlock is what README says of speed.
+// speedRow is a row of README's table: one of ours beside the fastest rival.
+type speedRow struct{ text, unit, who, scenario, load string }
+
+var speedRows = []speedRow{
+	{"one goroutine, one name", "µs", relockName, "request", "1 goroutine"},
+	{"64 goroutines, a name each", "locks per s", relockName, "par", "64 goroutines"},
+	{"512 goroutines, a name each", "locks per s", relockName, "par", "512 goroutines"},
+	{"64 goroutines, one name", "holds per s", relockName, "contended", "64 goroutines"},
+	{"4 processes of 16 goroutines, one name", "holds per s", relockName, "processes", "4 processes"},
+	{"32 processes, one name, held for 1 ms", "holds per s", relockName, "fleet", "32 processes, 1 ms"},
+	{"from `Unlock` to a waiter in another process", "µs", relockName, "wake", "idle for 30 ms before"},
+	{"from `Unlock` to a waiter of the same process, with another client", "µs", relockName, "wake-clients", "idle for 30 ms before"},
+	{"a new name each time, `WithAsyncUnlock`", "µs", asyncName, "names", "1 goroutine"},
+	{"the same, with Redis 1 ms away", "µs", asyncName, "slow-names", "1 goroutine"},
+	{"one name again and again, `WithLinger`", "µs", lingerName, "again", "1 goroutine"},
+	{"`Semaphore` of 4 for 128 goroutines in 32 processes, held for 1 ms", "permits per s", permitsName, "permits", permitsLoad},
+}
+
+// speed returns how many times as fast as a rival one of ours is, by the main figure.
+func (r *report) speed(row speedRow, rival string) (spread, bool) {
+	s := scenarioNamed(row.scenario)
+	over, under := row.who, rival
+	if !s.higher {
+		over, under = rival, row.who
+	}
+	return r.ratio(s.name, row.load, over, under, s.columns[0].key)
+}
+
+// speedBlock is what README says of speed. It leaves out what was not measured.
 func (r *report) speedBlock() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "![Bars: relock and other Go libraries on one Redis](docs/pictures/results.svg)\n\n")
-	const processes, goroutines, names = "32 processes, 1 ms", "64 goroutines", "512 goroutines"
-	median := func(scenario, load, name, figure string) float64 {
-		f, _ := r.figure(scenario, load, name, figure)
-		return f.median
+	b.WriteString("![Bars: relock and other Go libraries on one Redis](docs/pictures/results.svg)\n\n" +
+		"| | relock | CPU, µs | fastest rival | CPU, µs | times as fast |\n|---|--:|--:|--:|--:|--:|\n")
+	var slower []string
+	rows := 0
+	for _, row := range speedRows {
+		s := scenarioNamed(row.scenario)
+		rival, ok := r.bestRival(s, row.load)
+		if !ok {
+			continue
+		}
+		times, ok := r.speed(row, rival)
+		if !ok {
+			continue
+		}
+		cell := func(who, figure string) string {
+			return strings.TrimSuffix(r.cellText(row.scenario, row.load, who, figure, 0), " |")
+		}
+		main := s.columns[0].key
+		fmt.Fprintf(&b, "| %s: %s |%s |%s | %s:%s |%s | **%s** (%s–%s) |\n", row.text, row.unit, cell(row.who, main), cell(row.who, bothCosts),
+			rival, cell(rival, main), cell(rival, bothCosts), ratioDigits(times.median), ratioDigits(times.min), ratioDigits(times.max))
+		if rows++; times.median < 1 {
+			slower = append(slower, fmt.Sprintf("%s (%s)", rival, row.text))
+		}
 	}
+	b.WriteString("\nTimes as fast: the median of the rounds, the least and the greatest. CPU: the processor time of clients, and of Redis, for each lock with its unlock.\n\n")
+	if len(slower) == 0 {
+		b.WriteString("* **No rival is faster** in a row of this table.\n")
+	} else {
+		fmt.Fprintf(&b, "* **A rival is faster** in %d of %d rows: %s.\n", len(slower), rows, strings.Join(slower, "; "))
+	}
+	const processes = "32 processes, 1 ms"
 	if rival, ok := r.bestRival(scenarioNamed("fleet"), processes); ok {
-		f, _ := r.ratio("fleet", processes, relockName, rival, "rate")
-		fmt.Fprintf(&b, "* 32 processes, one name, held for 1 ms: **%.2f times** the holds per second of the fastest rival, %s. "+
-			"Fairness (Jain's index, 1 is best): %.2f, there %.2f; longest wait: %.0f ms, there %s ms.\n", f.median, rival,
-			median("fleet", processes, relockName, "jain"), median("fleet", processes, rival, "jain"),
-			median("fleet", processes, relockName, "max"), draw.Thousands(median("fleet", processes, rival, "max")))
-	}
-	if rival, ok := r.bestRival(scenarioNamed("contended"), goroutines); ok {
-		f, _ := r.ratio("contended", goroutines, relockName, rival, "rate")
-		fmt.Fprintf(&b, "* 64 goroutines, one name: **%.1f times** the holds per second of the fastest rival, %s. Fairness: %.2f, there %.2f.\n",
-			f.median, rival, median("contended", goroutines, relockName, "jain"), median("contended", goroutines, rival, "jain"))
-	}
-	if rival, ok := r.bestRival(scenarioNamed("par"), names); ok {
-		f, _ := r.ratio("par", names, relockName, rival, "ops")
-		fmt.Fprintf(&b, "* 512 goroutines with a name each: **%.1f times** the locks per second of the fastest rival, %s.\n", f.median, rival)
-	}
-	if rival, ok := r.bestRival(scenarioNamed("wake"), "idle for 30 ms before"); ok {
-		f, _ := r.ratio("wake", "idle for 30 ms before", fairName, rival, "p50")
-		plain, _ := r.ratio("wake", "idle for 30 ms before", relockName, rival, "p50")
-		fmt.Fprintf(&b, "* From `Unlock` to the waiter in another process: **%.2f times** as long as with the fastest rival, %s; `FairMutex`: %.2f times.\n",
-			plain.median, rival, f.median)
+		median := func(name, figure string) float64 {
+			f, _ := r.figure("fleet", processes, name, figure)
+			return f.median
+		}
+		fmt.Fprintf(&b, "* **Fairness** of the 32 processes (Jain's index, 1 is best): %.2f, with %s %.2f. Longest wait: %.0f ms, with %s %s ms.\n",
+			median(relockName, "jain"), rival, median(rival, "jain"), median(relockName, "max"), rival, draw.Thousands(median(rival, "max")))
 	}
 	fmt.Fprintf(&b, "\nMeasured by `%s` ([how](bench/README.md)) on %s.\n", publishCommand, r.source())
 	return b.String()
+}
+
+// ratioDigits prints a ratio with about three digits.
+func ratioDigits(v float64) string {
+	if v < 9.95 {
+		return digits(2)(v)
+	}
+	return draw.Thousands(v)
 }

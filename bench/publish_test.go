@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,15 +70,77 @@ func TestPublish_MeasuresWhatIsShown(t *testing.T) {
 			at := slices.IndexFunc(s.loads, func(l load) bool { return l.label == row.load })
 			require.NotEqual(t, -1, at, "%s has no load %s", s.name, row.load)
 			require.True(t, c.measures(s, s.loads[at]), "%s, %s is shown", s.name, row.load)
+			for _, figure := range strings.Split(row.figure, "; ") {
+				require.True(t, slices.ContainsFunc(s.columns, func(c column) bool { return c.key == figure }), "%s has no %s", s.name, figure)
+			}
 			for _, name := range table.contenders {
 				require.True(t, !slices.Contains(s.contenders, name) || c.takesPart(s, name), "%s is shown in %s", name, s.name)
 			}
 		}
 	}
+	for _, row := range speedRows {
+		s := scenarioNamed(row.scenario)
+		require.NotNil(t, s, row.scenario)
+		at := slices.IndexFunc(s.loads, func(l load) bool { return l.label == row.load })
+		require.NotEqual(t, -1, at, "%s has no load %s", s.name, row.load)
+		require.True(t, c.measures(s, s.loads[at]), "%s, %s is shown", s.name, row.load)
+		require.Contains(t, c.partsOf(s), row.who)
+	}
+	for _, one := range charts {
+		s := scenarioNamed(one.scenario)
+		require.NotNil(t, s, one.scenario)
+		require.Contains(t, c.scenarios, s)
+		at := slices.IndexFunc(s.loads, func(l load) bool { return l.label == one.load })
+		require.True(t, at >= 0 && c.measures(s, s.loads[at]), "%s, %s is drawn", one.scenario, one.load)
+	}
 	_, err = parse([]string{"-publish", "..", "-scenario", "seq"}, nil)
 	require.ErrorContains(t, err, "-publish")
 	_, err = parse([]string{"-from", "results.json"}, nil)
 	require.ErrorContains(t, err, "-from")
+}
+
+func TestPublish_TakesLessThan50Minutes(t *testing.T) {
+	c, err := parse([]string{"-publish", ".."}, nil)
+	require.NoError(t, err)
+	require.Equal(t, publishedRounds, c.rounds)
+	require.Equal(t, publishedDuration, c.duration)
+	require.Less(t, c.takes(), 50*time.Minute)
+	require.Greater(t, c.takes(), 30*time.Minute)
+
+	c, err = parse([]string{"-publish", "..", "-rounds", "2", "-duration", "50ms"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 2, c.rounds)
+	require.Equal(t, 50*time.Millisecond, c.duration)
+}
+
+func TestSpeed_NamesEachRivalThatIsFaster(t *testing.T) {
+	r := &report{config: config{rounds: 1}, samples: make(map[string][]sample)}
+	add := func(scenario, load, name string, f figures) {
+		r.samples[key(scenario, load, name)] = []sample{{figures: f}}
+	}
+	add("par", "64 goroutines", relockName, figures{"ops": 100, "client": 10, "server": 5})
+	add("par", "64 goroutines", "rueidislock", figures{"ops": 50, "client": 20, "server": 6})
+	require.Contains(t, r.speedBlock(), "| 64 goroutines, a name each: locks per s | 100 | 10; 5 | rueidislock: 50 | 20; 6 | **2.00** (2.00–2.00) |")
+	require.Contains(t, r.speedBlock(), "**No rival is faster**")
+
+	add("request", "1 goroutine", relockName, figures{"us": 200})
+	add("request", "1 goroutine", "redsync", figures{"us": 100})
+	add("request", "1 goroutine", plainFloor, figures{"us": 50}) // no rival
+	require.Contains(t, r.speedBlock(), "| one goroutine, one name: µs | 200 | | redsync: 100 | | **0.50** (0.50–0.50) |")
+	require.Contains(t, r.speedBlock(), "**A rival is faster** in 1 of 2 rows: redsync (one goroutine, one name).")
+}
+
+func TestTable_LeavesOutWhatWasNotMeasured(t *testing.T) {
+	r := &report{samples: make(map[string][]sample)}
+	table := pageTable{contenders: []string{relockName, "redsync"}, rows: []shown{
+		{"time", "request", "1 goroutine", "us", 0},
+		{"CPU", "request", "1 goroutine", bothCosts, 1},
+		{"rate", "par", "64 goroutines", "ops", 0},
+	}}
+	require.Equal(t, "This run did not measure it.\n", r.block(table))
+	r.samples[key("request", "1 goroutine", relockName)] = []sample{{figures: figures{"us": 1234, "client": 5, "server": 6}}}
+	r.samples[key("request", "1 goroutine", "redsync")] = []sample{{err: errIdle}}
+	require.Equal(t, "| | relock | redsync |\n|---|--:|--:|\n| time | 1 234 | void |\n| CPU | 5.0; 6.0 | void |\n", r.block(table))
 }
 
 func TestSamples_SurviveBeingKept(t *testing.T) {

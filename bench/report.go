@@ -46,6 +46,25 @@ func (r *report) add(s *scenario, l load, contender string, one sample) {
 	r.samples[k] = append(r.samples[k], one)
 }
 
+// hopeless reports whether the last rounds of a contender are all void.
+func (r *report) hopeless(s *scenario, l load, contender string) bool {
+	samples := r.samples[key(s.name, l.label, contender)]
+	return len(samples) >= voidInARow && allVoid(samples[len(samples)-voidInARow:])
+}
+
+func allVoid(samples []sample) bool {
+	return !slices.ContainsFunc(samples, func(s sample) bool { return s.err == nil })
+}
+
+// void reports whether a contender has taken part in vain.
+func (r *report) void(scenario, load, contender string) bool {
+	samples := r.samples[key(scenario, load, contender)]
+	return len(samples) > 0 && allVoid(samples)
+}
+
+// voidInARow is how many void rounds in a row end the part of a contender in a load.
+const voidInARow = 3
+
 // spread is the middle and the ends of what several rounds have measured.
 type spread struct{ median, min, max float64 }
 
@@ -73,11 +92,21 @@ func (r *report) figure(scenario, load, contender, figure string) (spread, bool)
 // ratio returns one contender's figure divided by another's, round by round: what changes
 // from round to round is the machine.
 func (r *report) ratio(scenario, load, contender, base, figure string) (spread, bool) {
+	return r.compare(key(scenario, load, contender), key(scenario, load, base), func(a, b figures) float64 {
+		return a.of(figure) / b.of(figure)
+	})
+}
+
+// compare returns what f makes of the figures of two cells, round by round.
+func (r *report) compare(a, b string, f func(a, b figures) float64) (spread, bool) {
 	var values []float64
-	for _, a := range r.samples[key(scenario, load, contender)] {
-		for _, b := range r.samples[key(scenario, load, base)] {
-			if a.round == b.round && a.err == nil && b.err == nil && b.figures[figure] != 0 {
-				values = append(values, a.figures[figure]/b.figures[figure])
+	for _, a := range r.samples[a] {
+		for _, b := range r.samples[b] {
+			if a.round != b.round || a.err != nil || b.err != nil {
+				continue
+			}
+			if v := f(a.figures, b.figures); !math.IsNaN(v) && !math.IsInf(v, 0) {
+				values = append(values, v)
 			}
 		}
 	}

@@ -22,6 +22,8 @@ type scenario struct {
 	columns []column
 	base    string
 	higher  bool // more of the first figure is better
+
+	times int // how many durations a measurement takes, if it is no loop
 }
 
 // measurement measures a cell. An error makes it void.
@@ -29,6 +31,14 @@ type measurement func(ctx context.Context, c *cell) (figures, error)
 
 // figures are the results of one cell, by the key of a column.
 type figures map[string]float64
+
+// of returns a figure, NaN if it was not measured.
+func (f figures) of(key string) float64 {
+	if v, ok := f[key]; ok {
+		return v
+	}
+	return math.NaN()
+}
 
 // load is how much is going on at once.
 type load struct {
@@ -93,6 +103,8 @@ func (s *scenario) brief(f figures, err error) string {
 	return text
 }
 
+const permitsLoad = "32 processes, limit 4, 1 ms"
+
 var (
 	libraries  = []string{relockName, "rueidislock", "redsync", "redsync 2ms", "redislock"}
 	everyone   = slices.Insert(slices.Clone(libraries), 1, fairName)
@@ -109,6 +121,7 @@ var (
 	one        = crowds("goroutine", 1)
 	crowd      = crowds("goroutines", 64)
 	inParallel = crowds("goroutines", 64, 512)
+	waking     = []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}
 	fleet      = fleets(0, time.Millisecond, 5*time.Millisecond)
 
 	pairColumns = []column{
@@ -157,22 +170,23 @@ var (
 		{"over", "over the limit", digits(0)},
 		clientColumn, serverColumn,
 	}
+	wakeColumns = []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "times", digits(0)}}
 	tripsColumn = column{"trips", "round trips", digits(2)}
 )
 
 // scenarios are all of them, in the order of the report.
 var scenarios = []*scenario{
-	{name: "seq", title: "One goroutine, one name", loads: one, contenders: alone,
-		measure: measurePairs(order{OwnNames: true}), columns: pairColumns, base: plainFloor},
+	{name: "seq", title: "One goroutine, one name, with context.Background()", loads: one, contenders: alone,
+		measure: measurePairs(order{OwnNames: true, Background: true}), columns: pairColumns, base: plainFloor},
 	{name: "request", title: "One goroutine, one name, with the context of a request: cancellable, with a deadline", loads: one, contenders: alone,
-		measure: measurePairs(order{OwnNames: true, Request: true}), columns: pairColumns, base: plainFloor},
+		measure: measurePairs(order{OwnNames: true}), columns: pairColumns, base: plainFloor},
 	{name: "names", title: "One goroutine, a new name each time", loads: one, contenders: free,
 		measure: measurePairs(order{NewNames: true}), columns: pairColumns, base: "redsync"},
 	{name: "again", title: "One goroutine, one name, again and again", loads: one, contenders: again,
 		measure: measurePairs(order{OwnNames: true}), columns: append(slices.Clone(pairColumns), column{"sent", "commands", digits(3)}), base: "redsync"},
-	{name: "nested", title: "A lock inside a lock that is held, and its unlock", loads: one, contenders: reentrant,
-		measure: measurePairs(order{OwnNames: true, Nested: true}), columns: pairColumns, base: plainFloor},
-	{name: "par", title: "Many goroutines, a name each, with the context of a request", loads: inParallel, contenders: alone,
+	{name: "nested", title: "A lock inside a lock that is held, and its unlock, with context.Background()", loads: one, contenders: reentrant,
+		measure: measurePairs(order{OwnNames: true, Background: true, Nested: true}), columns: pairColumns, base: plainFloor},
+	{name: "par", title: "Many goroutines, a name each", loads: inParallel, contenders: alone,
 		measure: measureParallel, base: plainFloor, higher: true,
 		columns: parallelColumns},
 	{name: "contended", title: "One name, one process", loads: crowds("goroutines", 4, 16, 64), contenders: everyone,
@@ -193,22 +207,23 @@ var scenarios = []*scenario{
 	{name: "write-mostly", title: "One name that is kept for 0.2 ms, read by 20 of 100", loads: crowd, contenders: sides,
 		measure: measureReadWrite(0.20), columns: sidesColumns, base: relockName, higher: true},
 	{name: "permits", title: "One semaphore, several processes of 4 goroutines, which keep a permit for a while",
-		loads:      []load{{label: "32 processes, limit 4, 1 ms", processes: 32, goroutines: 4, hold: time.Millisecond, limit: 4}},
+		loads:      []load{{label: permitsLoad, processes: 32, goroutines: 4, hold: time.Millisecond, limit: 4}},
 		contenders: limits, measure: measurePermits, columns: permitColumns, base: permitsName, higher: true},
-	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock, with the context of a request, in another process",
-		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: append(slices.Clone(everyone), plainFloor, notifiedFloor),
-		measure: measureWake, base: relockName,
-		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "wake-ups", digits(0)}}},
+	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock in another process",
+		loads: waking, contenders: append(slices.Clone(everyone), plainFloor, notifiedFloor),
+		measure: measureWake, base: relockName, columns: wakeColumns, times: 5},
+	{name: "wake-clients", title: "The same, from one client of a process to another",
+		loads: []load{{label: "idle for 30 ms before", processes: 1, goroutines: 1}}, contenders: []string{relockName, fairName, "rueidislock", plainFloor, notifiedFloor},
+		measure: measureWake, base: relockName, columns: wakeColumns, times: 5},
 	{name: "wanted", title: "A Lock of another process while a lock lingers: from its call to its return",
-		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: []string{lingerName, askedFloor},
-		measure: measureWanted, base: lingerName,
-		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "locks", digits(0)}}},
+		loads: waking, contenders: []string{lingerName, askedFloor},
+		measure: measureWanted, base: lingerName, columns: wakeColumns, times: 5},
 	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: libraries,
 		loads:   crowds("waiters", 64, 1000, 10_000),
-		measure: measureIdle, base: relockName,
+		measure: measureIdle, base: relockName, times: 5,
 		columns: []column{{"rate", "commands per s", digits(1)}, {"sent", "commands", digits(0)}, {"window", "in s", digits(1)}}},
 	{name: "hold", title: "10 000 locks that are held and renewed", loads: crowds("locks", 10_000),
-		contenders: renewing, measure: measureHold, base: relockName,
+		contenders: renewing, measure: measureHold, base: relockName, times: 10,
 		columns: []column{
 			{"bytes", "bytes per lock", digits(0)},
 			{"goroutines", "goroutines per lock", digits(2)},
@@ -219,11 +234,11 @@ var scenarios = []*scenario{
 		}},
 	{name: "slow-seq", title: "One goroutine, 1 ms each way to Redis", loads: one, contenders: alone,
 		measure: slowly(measurePairs(order{OwnNames: true})), base: plainFloor,
-		columns: []column{pairColumns[0], tripsColumn}},
+		columns: []column{pairColumns[0], tripsColumn, clientColumn, serverColumn}},
 	{name: "slow-names", title: "One goroutine, a new name each time, 1 ms each way to Redis", loads: one, contenders: free,
 		measure: slowly(measurePairs(order{NewNames: true})), base: "redsync",
-		columns: []column{pairColumns[0], tripsColumn}},
-	{name: "slow-par", title: "Many goroutines, a name each, with the context of a request, 1 ms each way to Redis", loads: inParallel,
+		columns: []column{pairColumns[0], tripsColumn, clientColumn, serverColumn}},
+	{name: "slow-par", title: "Many goroutines, a name each, 1 ms each way to Redis", loads: inParallel,
 		contenders: alone, measure: slowly(measureParallel), base: plainFloor, higher: true,
 		columns: parallelColumns},
 	{name: "slow-contended", title: "One name, one process, 1 ms each way to Redis", loads: crowd,

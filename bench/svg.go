@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/relock-go/relock/bench/draw"
@@ -23,8 +24,10 @@ var charts = []chart{
 	{"processes", "4 processes", "4 processes × 16 goroutines, one name", "hand-overs per second"},
 	{"contended", "64 goroutines", "64 goroutines, one name", "hand-overs per second"},
 	{"par", "64 goroutines", "64 goroutines, a name each", "locks + unlocks per second"},
-	{"seq", "1 goroutine", "One goroutine, one name", "µs per lock + unlock, less is better"},
+	{"request", "1 goroutine", "One goroutine, one name", "µs per lock + unlock, less is better"},
+	{"names", "1 goroutine", "One goroutine, a new name each time", "µs per lock + unlock, less is better"},
 	{"wake", "idle for 30 ms before", "Waking a waiter in another process", "µs, less is better"},
+	{"permits", permitsLoad, "32 processes × 4 goroutines, a semaphore of 4, permits held for 1 ms", "permits per second"},
 }
 
 // The measures of the picture.
@@ -34,7 +37,7 @@ const (
 	svgRow   = 22
 	svgHead  = 46
 
-	offScale = 5 // times relock's
+	offScale = 5 // times ours
 )
 
 // svg draws the charts whose scenarios have been run, as one picture that needs no other file.
@@ -63,7 +66,7 @@ func (r *report) chart(b *strings.Builder, c chart, y int) int {
 		return y
 	}
 	// One that is far off would make all others look alike: its bar goes off the scale.
-	if f, ok := r.figure(s.name, c.load, relockName, figure); ok {
+	if f, ok := r.figure(s.name, c.load, s.contenders[0], figure); ok {
 		longest = math.Min(longest, offScale*f.median)
 	}
 	fmt.Fprintf(b, "<text class=\"t\" x=\"%d\" y=\"%d\">%s</text>\n", draw.Padding, y+14, html.EscapeString(c.title))
@@ -76,10 +79,10 @@ func (r *report) chart(b *strings.Builder, c chart, y int) int {
 			continue
 		}
 		class := "bar"
-		switch name {
-		case relockName, fairName, rwName, quorumName:
+		switch {
+		case slices.Contains(kinds, name):
 			class = "relock"
-		case plainFloor, pipeFloor, notifiedFloor, askedFloor:
+		case slices.Contains(floors, name):
 			class = "floor"
 		}
 		value := draw.Thousands(f.median)

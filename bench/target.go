@@ -20,46 +20,53 @@ type target struct {
 }
 
 // value is what was measured of one of ours under a load.
-type value func(r *report, s *scenario, load, who string) (float64, bool)
+type value func(r *report, s *scenario, load, who string) (spread, bool)
 
 // against divides the main figure by the figure of a named contender.
 func against(base string) value {
-	return func(r *report, s *scenario, load, who string) (float64, bool) {
-		f, ok := r.ratio(s.name, load, who, base, s.columns[0].key)
-		return f.median, ok
+	return func(r *report, s *scenario, load, who string) (spread, bool) {
+		return r.ratio(s.name, load, who, base, s.columns[0].key)
+	}
+}
+
+// costAgainst divides the processor time of clients and Redis by that of a named contender.
+func costAgainst(base string) value {
+	return func(r *report, s *scenario, load, who string) (spread, bool) {
+		return r.compare(key(s.name, load, who), key(s.name, load, base), func(a, b figures) float64 {
+			return (a.of("client") + a.of("server")) / (b.of("client") + b.of("server"))
+		})
 	}
 }
 
 // againstBest divides the main figure by the figure of the best library.
-func againstBest(r *report, s *scenario, load, who string) (float64, bool) {
+func againstBest(r *report, s *scenario, load, who string) (spread, bool) {
 	best, ok := r.bestRival(s, load)
 	if !ok {
-		return 0, false
+		return spread{}, false
 	}
 	return against(best)(r, s, load, who)
 }
 
 // above subtracts the figure of a named contender.
 func above(base, figure string) value {
-	return func(r *report, s *scenario, load, who string) (float64, bool) {
-		mine, ok := r.figure(s.name, load, who, figure)
-		its, known := r.figure(s.name, load, base, figure)
-		return mine.median - its.median, ok && known
+	return func(r *report, s *scenario, load, who string) (spread, bool) {
+		return r.compare(key(s.name, load, who), key(s.name, load, base), func(a, b figures) float64 {
+			return a.of(figure) - b.of(figure)
+		})
 	}
 }
 
 // perWake divides the main figure by a wake-up of relock.
-func perWake(r *report, s *scenario, load, who string) (float64, bool) {
-	mine, ok := r.figure(s.name, load, who, s.columns[0].key)
-	wake, known := r.figure("wake", load, relockName, "p50")
-	return mine.median / wake.median, ok && known
+func perWake(r *report, s *scenario, load, who string) (spread, bool) {
+	return r.compare(key(s.name, load, who), key("wake", load, relockName), func(a, b figures) float64 {
+		return a.of("p50") / b.of("p50")
+	})
 }
 
 // its is a figure of its own.
 func its(figure string) value {
-	return func(r *report, s *scenario, load, who string) (float64, bool) {
-		f, ok := r.figure(s.name, load, who, figure)
-		return f.median, ok
+	return func(r *report, s *scenario, load, who string) (spread, bool) {
+		return r.figure(s.name, load, who, figure)
 	}
 }
 
@@ -79,11 +86,14 @@ var targets = []target{
 	{who: lingerName, scenario: "wanted", text: "p50 ÷ that of wake", limit: 1.3, digits: 2, value: perWake},
 	{scenario: "par", load: "64 goroutines", text: "rate ÷ floor", limit: 2, atLeast: true, digits: 2, value: against(plainFloor)},
 	{scenario: "par", load: "64 goroutines", text: "rate ÷ rueidislock", limit: 1.15, atLeast: true, digits: 2, value: against("rueidislock")},
+	{scenario: "par", load: "64 goroutines", text: "CPU of client and Redis ÷ rueidislock", limit: 1 / 1.15, digits: 2, value: costAgainst("rueidislock")},
 	{scenario: "par", load: "512 goroutines", text: "rate ÷ rueidislock", limit: 1.15, atLeast: true, digits: 2, value: against("rueidislock")},
+	{scenario: "par", load: "512 goroutines", text: "CPU of client and Redis ÷ rueidislock", limit: 1 / 1.15, digits: 2, value: costAgainst("rueidislock")},
 	{scenario: "contended", load: "64 goroutines", text: "hand-offs ÷ best library", limit: 10, atLeast: true, digits: 2, value: againstBest},
 	{scenario: "processes", load: "4 processes", text: "hand-offs ÷ best library", limit: 6, atLeast: true, digits: 2, value: againstBest},
 	{scenario: "contended", load: "16 goroutines", text: "hand-offs ÷ best library", limit: 7, atLeast: true, digits: 2, value: againstBest},
 	{scenario: "wake", text: "p50 ÷ rueidislock", limit: 0.95, digits: 2, value: against("rueidislock")},
+	{scenario: "wake-clients", text: "p50 ÷ rueidislock", limit: 0.95, digits: 2, value: against("rueidislock")},
 	{who: fairName, scenario: "wake", text: "p50 ÷ best library", limit: 0.75, digits: 2, value: againstBest},
 	{scenario: "hold", text: "bytes per lock", limit: 3500, value: its("bytes")},
 	{scenario: "fleet", load: "2 processes, 0 ms", text: "commands per hold, but for 2 of each process", limit: 2.05, digits: 2, value: its("steady")},
@@ -109,7 +119,7 @@ func (r *report) targets() string {
 			load = s.loads[0].label
 		}
 		who := cmp.Or(t.who, relockName)
-		v, ok := t.value(r, s, load, who)
+		f, ok := t.value(r, s, load, who)
 		if !ok {
 			continue
 		}
@@ -117,11 +127,12 @@ func (r *report) targets() string {
 		if t.atLeast {
 			sign = "≥"
 		}
-		if t.met(v) {
+		if t.met(f.median) {
 			verdict = "met"
 		}
-		fmt.Fprintf(&rows, "| %s | %s, %s | %s | %s %s | **%s** | %s |\n", who, t.scenario, load, t.text,
-			sign, digits(t.digits)(t.limit), digits(t.digits)(v), verdict)
+		number := digits(t.digits)
+		fmt.Fprintf(&rows, "| %s | %s, %s | %s | %s %s | **%s** (%s–%s) | %s |\n", who, t.scenario, load, t.text,
+			sign, number(t.limit), number(f.median), number(f.min), number(f.max), verdict)
 	}
 	if rows.Len() == 0 {
 		return ""

@@ -29,7 +29,7 @@ type order struct {
 	OwnNames   bool          // runLoop: a lock for each goroutine
 	NewNames   bool          // runLoop: a lock of its own for each pair
 	Nested     bool          // runLoop: inside a lock that is held
-	Request    bool          // runLoop: each lock with the context of a request of its own
+	Background bool          // runLoop: with context.Background(), not with the context of a request
 	Reads      float64       // runLoop: the share of locks that are taken to read
 	Keep       time.Duration // runLoop: the least duration of each hold
 	Start      time.Time     // runLoop
@@ -38,7 +38,7 @@ type order struct {
 
 	Locks int // holdMany
 
-	After time.Duration // lockOne, unlockOne: how long to wait before
+	After time.Duration // lockOne, unlockOne, wakeNear: how long to wait before
 }
 
 type verb int
@@ -48,6 +48,7 @@ const (
 	runLoop           // locks and unlocks in a loop
 	lockOne           // answered when it is held
 	unlockOne         // releases it
+	wakeNear          // as lockOne and unlockOne do, with a waiter in this process
 	startWaiting      // has goroutines wait for a lock that is held
 	stopWaiting       // ends those
 	holdMany          // takes many locks, to keep them
@@ -59,11 +60,14 @@ const (
 // answer is the result of an order.
 type answer struct {
 	Err   string // the cell is void
-	Asked int64  // lockOne: when it was called; in ns since 1970
-	At    int64  // lockOne: when it was held; unlockOne: when it was called; in ns since 1970
+	Asked int64  // lockOne: when it was called; wakeNear: when it was released; in ns since 1970
+	At    int64  // lockOne, wakeNear: when it was held; unlockOne: when it was called; in ns since 1970
 	Run   runResult
 	Usage resources
 }
+
+// wait is the time from one to the other.
+func (a answer) wait() time.Duration { return time.Duration(a.At - a.Asked) }
 
 // serve is the main function of a worker. It ends with the process that started it, even
 // in the middle of an order: that is when in ends.
@@ -97,8 +101,11 @@ type worker struct {
 	contender contender
 	client    client
 
-	locked  mutex   // by lockOne
-	held    []mutex // by holdMany
+	setup   setup              // of its client
+	locked  mutex              // by lockOne
+	end     context.CancelFunc // of the context that locked was locked with
+	near    *worker            // by wakeNear: the waiter
+	held    []mutex            // by holdMany
 	waiters *waiters
 }
 
@@ -115,15 +122,17 @@ func (w *worker) do(o order) (answer, error) {
 			w.locked = w.client.mutex(o.Name)
 		}
 		time.Sleep(o.After)
-		ctx, end := request()
-		defer end()
+		ctx, w.end = request()
 		asked := now()
 		err := w.locked.Lock(ctx)
 		return answer{Asked: asked, At: now()}, err
 	case unlockOne:
+		defer w.end() // not before: a lock of rueidislock ends with its context
 		time.Sleep(o.After)
 		at := now()
 		return answer{At: at}, w.locked.Unlock()
+	case wakeNear:
+		return w.wakeNear(o)
 	case startWaiting:
 		w.waiters = startWaiters(w.client, o.Name, o.Goroutines)
 		return answer{}, nil
@@ -142,6 +151,31 @@ func (w *worker) do(o order) (answer, error) {
 	}
 }
 
+// wakeNear returns when it released a lock, and when a waiter of this process had it, which has a client of its own.
+func (w *worker) wakeNear(o order) (a answer, err error) {
+	if w.near == nil {
+		w.near = &worker{contender: w.contender}
+		if w.near.client, err = w.contender.open(w.setup); err != nil {
+			return a, err
+		}
+	}
+	if _, err := w.do(order{Verb: lockOne, Name: o.Name}); err != nil {
+		return a, err
+	}
+	end := make(chan error)
+	go func() { // locks and unlocks: an owner may be a goroutine
+		got, err := w.near.do(order{Verb: lockOne, Name: o.Name})
+		if a.At = got.At; err == nil {
+			_, err = w.near.do(order{Verb: unlockOne})
+		}
+		end <- err
+	}()
+	gave, err := w.do(order{Verb: unlockOne, After: o.After})
+	err = errors.Join(err, <-end)
+	a.Asked = gave.At
+	return a, err
+}
+
 // now is the time that processes of one machine agree on.
 func now() int64 { return time.Now().UnixNano() }
 
@@ -154,6 +188,7 @@ func (w *worker) open(o order) (err error) {
 			return err
 		}
 	}
+	w.setup = o.Setup
 	w.client, err = w.contender.open(o.Setup)
 	return err
 }
