@@ -88,7 +88,7 @@ const (
 	askedFloor    = "two messages"
 )
 
-// kinds are those of the library, and floors are no libraries. None of them is a rival.
+// kinds are the contenders of this library, floors are no libraries. None of them is a rival.
 var (
 	kinds  = []string{relockName, apartName, asyncName, lingerName, fairName, rwName, permitsName, quorumName}
 	floors = []string{plainFloor, pipeFloor, notifiedFloor, askedFloor}

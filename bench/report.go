@@ -56,7 +56,7 @@ func allVoid(samples []sample) bool {
 	return !slices.ContainsFunc(samples, func(s sample) bool { return s.err == nil })
 }
 
-// void reports whether a contender has taken part in vain.
+// void reports whether a contender took part, and all of its rounds are void.
 func (r *report) void(scenario, load, contender string) bool {
 	samples := r.samples[key(scenario, load, contender)]
 	return len(samples) > 0 && allVoid(samples)

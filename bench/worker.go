@@ -66,7 +66,7 @@ type answer struct {
 	Usage resources
 }
 
-// wait is the time from one to the other.
+// wait is the time from Asked to At.
 func (a answer) wait() time.Duration { return time.Duration(a.At - a.Asked) }
 
 // serve is the main function of a worker. It ends with the process that started it, even
