@@ -28,6 +28,7 @@ import (
 // player is a goroutine of a process that uses locks, one after the other.
 type player struct {
 	*Process
+	Habits
 	id int
 	Drawer
 }
@@ -36,8 +37,8 @@ type player struct {
 const Helper = 1000
 
 // Play uses locks until the process stops, as the goroutine id of the process, with random choices from r.
-func (c *Process) Play(id int, r *rand.Rand) {
-	p := &player{Process: c, id: id, Drawer: Drawer{r}}
+func (c *Process) Play(id int, habits Habits, r *rand.Rand) {
+	p := &player{Process: c, Habits: habits, id: id, Drawer: Drawer{r}}
 	p.rest(p.Life, p.Between(0, c.Apart))
 	for !p.over() {
 		switch x := p.Float64(); {
@@ -116,7 +117,7 @@ func (p *player) together() {
 	u := p.use(p.Names[i:i+1], p.self()+".shared", relock.WithOwner(fmt.Sprintf("w%d-shared", p.id)))
 	u.shared = true
 	other := *u
-	other.player = &player{Process: p.Process, id: p.id + Helper, Drawer: Drawer{rand.New(rand.NewPCG(p.Uint64(), 0))}}
+	other.player = &player{Process: p.Process, Habits: p.Habits, id: p.id + Helper, Drawer: Drawer{rand.New(rand.NewPCG(p.Uint64(), 0))}}
 	var both sync.WaitGroup
 	both.Go(func() {
 		if other.lock() == history.OK {

@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// Habits are how the players of all processes use locks.
+// Habits are how a player uses locks.
 type Habits struct {
 	TTL time.Duration // of the library's client
 
@@ -36,7 +36,6 @@ type Habits struct {
 // Process is the state that the players of a process share. All except the counts is set before they begin.
 type Process struct {
 	World
-	Habits
 	Number       int
 	Locks        *relock.Client
 	Names, Sided []string        // of locks, and of read-write locks

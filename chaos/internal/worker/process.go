@@ -69,7 +69,7 @@ func Run(in io.Reader, out io.Writer) error {
 	var workers, orders, pulse sync.WaitGroup
 	pulse.Go(func() { c.beat(life) })
 	for i := range config.Work.Workers {
-		workers.Go(func() { players.Play(i, random.New(c.Seed, uint64(c.Process), uint64(i))) })
+		workers.Go(func() { players.Play(i, config.Work.Habits, random.New(c.Seed, uint64(c.Process), uint64(i))) })
 	}
 	for lines.Scan() {
 		var o Order

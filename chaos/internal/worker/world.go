@@ -13,7 +13,7 @@ import (
 // players returns what the players of the process share.
 func (c *client) players(life context.Context, stopping <-chan struct{}) *player.Process {
 	return &player.Process{
-		World: world{c}, Habits: c.Work.Habits, Number: c.Process,
+		World: world{c}, Number: c.Process,
 		Locks: c.locks, Names: c.Locks, Sided: c.Sided, Semaphores: c.Semaphores, Limit: c.Work.Limit, Life: life, Stopping: stopping,
 		Try: 0.2, Impatience: 200 * time.Millisecond, Step: [2]time.Duration{2 * time.Millisecond, 10 * time.Millisecond},
 		Quorum: c.Kind.Votes(), Protected: c.resource != nil, Kept: c.Work.Kept, Counted: c.Work.Counts, Outlives: true,

@@ -21,8 +21,10 @@ type Plan struct {
 	Lasts   time.Duration // for how long locks are used
 	Clocks  []time.Duration
 
-	Processes, Workers int
-	Names, Sided       []string
+	Processes                int
+	Workers, Permitted       int // goroutines of each: for locks, and for semaphores
+	Names, Sided, Semaphores []string
+	Limit                    int // of the semaphores
 
 	Multi float64 // share of holds of two names at once, from 0 to 1
 	Try   float64 // share of locks by TryLock
@@ -103,8 +105,8 @@ var themes = []struct {
 func Draw(seed uint64) Plan {
 	d := player.Drawer{Rand: rand.New(rand.NewPCG(seed, 0x706c616e))}
 	p := Plan{
-		Seed: seed, Servers: 1, Lasts: time.Minute, Workers: 4, Think: 12 * time.Second,
-		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"},
+		Seed: seed, Servers: 1, Lasts: time.Minute, Workers: 4, Permitted: 3, Think: 12 * time.Second,
+		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"}, Semaphores: []string{"permits"},
 	}
 	// The order of random choices does not change, so that a seed stays the same play.
 	p.TTL = d.Between(1500*time.Millisecond, 6*time.Second)
@@ -118,7 +120,7 @@ func Draw(seed uint64) Plan {
 	p.MinHold, p.OwnLease, p.Misuse = player.Pick(d, 0, 0, 0, 0.2), player.Pick(d, 0, 0.1), player.Pick(d, 0, 0.05)
 	p.Untokened, p.Handoffs, p.Busy = d.Chance(0.4), player.Pick(d, 16, 16, 16, 3, 0), d.Chance(0.25)
 	if d.Chance(0.2) {
-		p.Servers, p.Sides, p.Fair = 3, 0, 0
+		p.Servers, p.Permitted, p.Sides, p.Fair = 3, 0, 0, 0
 	} else if p.Multi == 0 && p.Fair == 1 {
 		p.Fair = 0.15
 	}
@@ -138,6 +140,7 @@ func Draw(seed uint64) Plan {
 	drawTheme(d, &p)
 	p.Async = player.Pick(d, 0, 0, 0, 0.3, 1)
 	p.Linger = player.Pick(d, 0, 0, 0.5, 1)
+	p.Limit, p.Heavy = player.Pick(d, 2, 4), player.Pick(d, 0, 0.5)
 	return p
 }
 
@@ -252,11 +255,11 @@ func drawFault(d player.Drawer, p *Plan, number int, what What) Fault {
 		For:     d.Between(p.TTL/20, p.TTL*2),
 		Process: 1 + d.IntN(p.Processes), Server: d.IntN(p.Servers),
 		Amount: d.Between(p.TTL/100, p.TTL/3),
-		Name:   player.Pick(d, append(slices.Clone(p.Names), append(p.Sided, "y", "y")...)...),
+		Name:   player.Pick(d, slices.Concat(p.Names, p.Sided, p.Semaphores, p.Semaphores, []string{"y", "y"})...),
 		Trap:   player.Pick(d, "command", "reply", "late"), Silent: d.Chance(0.3),
 		Wide: p.Servers > 1 && d.Chance(0.6), Queue: d.Chance(0.4) || p.Crowd, Skip: d.IntN(4),
 	}
-	if p.Hot && d.Chance(0.8) {
+	if p.Hot && !slices.Contains(p.Semaphores, f.Name) && d.Chance(0.8) {
 		f.Name = p.Names[p.hot()]
 	}
 	if d.Chance(0.5) {
@@ -298,7 +301,7 @@ func (p Plan) String() string {
 		shape = fmt.Sprintf("a quorum of %d", p.Servers)
 	}
 	return fmt.Sprintf("seed %d, %s: %d processes of %d goroutines on %s; TTL %v, poll %v, %v one way; %d faults",
-		p.Seed, p.Theme, p.Processes, p.Workers, shape, ms(p.TTL), ms(p.Poll), p.Latency, len(p.Faults))
+		p.Seed, p.Theme, p.Processes, p.Workers+p.Permitted, shape, ms(p.TTL), ms(p.Poll), p.Latency, len(p.Faults))
 }
 
 func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

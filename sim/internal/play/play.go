@@ -7,7 +7,6 @@
 //   - play.go: a play, from its first goroutine to the verdict
 //   - faults.go: the effect of each fault
 //   - process.go: a client process, which can be stopped, and has its own clocks
-//   - permits.go: a semaphore that is used beside the locks
 //   - habits.go: which locks its players want, for how long, and when
 //   - server.go: a Redis
 //   - stuck.go: a play that does not end
@@ -40,7 +39,6 @@ type Result struct {
 	Plan     Plan
 	Report   check.Report
 	Events   []history.Event
-	Permits  int    // the number of permits that were used
 	Commands int    // the number of commands to the servers
 	Trace    uint64 // the same for two plays if the commands were the same, in the same order and at the same times
 }
@@ -86,7 +84,6 @@ type play struct {
 	stuck     func(*Result)
 	mu        sync.Mutex
 	processes []*process // all that were ever started
-	permits   []permitUse
 }
 
 // Run plays a plan in a bubble that run makes, and judges it. If the play does not end, stuck is called with the state, and must
@@ -123,10 +120,6 @@ func Run(run func(func()), plan Plan, stuck func(*Result)) (*Result, error) {
 		Prompt: len(plan.Faults) == 0 && plan.MinHold == 0 && plan.Poll >= 60*plan.Latency,
 		InLine: plan.inLine(),
 	})
-	if !p.lossy {
-		res.Report.Violations = append(res.Report.Violations, judgePermits(p.permits)...)
-	}
-	res.Permits = len(p.permits)
 	return res, nil
 }
 

@@ -52,31 +52,33 @@ func TestThemes_IntactLibraryKeepsAllPromises(t *testing.T) {
 	}
 }
 
-// lying is a plan in which a server gives locks away, with other faults around it.
-func lying() Plan {
+// lying is a plan in which a server gives a name away, with other faults around it.
+func lying(name string) Plan {
 	p := first(func(p Plan) bool {
 		return p.Theme == "network" && p.Servers == 1 && p.Long > 0.1 && !p.Untokened && !p.Busy && p.Hot && p.hot() == 2 && p.Fair < 0.5 && len(p.Faults) > 2
 	})
 	for i := range 20 {
-		p.Faults = append(p.Faults, Fault{Number: 100 + i, What: lie, At: time.Duration(i+1) * 2900 * time.Millisecond, Name: "y", Process: 1})
+		p.Faults = append(p.Faults, Fault{Number: 100 + i, What: lie, At: time.Duration(i+1) * 2900 * time.Millisecond, Name: name, Process: 1})
 	}
 	return p
 }
 
 func TestThemes_ServerThatGivesLocksAwayIsFound(t *testing.T) {
-	p := lying()
-	res := playOf(t, p)
-	require.Contains(t, res.Broken(), "I1")
-	require.Contains(t, res.Story(), "the key y is deleted")
-	require.Contains(t, res.Story(), "asks for y")
-	require.False(t, playOf(t, p.With(nil)).Failed(), "without faults")
+	for _, name := range []string{"y", "permits"} {
+		p := lying(name)
+		res := playOf(t, p)
+		require.Contains(t, res.Broken(), "I1")
+		require.Contains(t, res.Story(), "the key "+name+" is deleted")
+		require.Contains(t, res.Story(), "asks for "+name)
+		require.False(t, playOf(t, p.With(nil)).Failed(), "without faults")
+	}
 }
 
 // The order of goroutines is not all decided by the seed, least of all with the race detector, which makes it
 // random: the same promise is broken, of the same lock, under the same faults.
 func TestReplay_HasTheSameStory(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	p := lying()
+	p := lying("y")
 	var heads []string
 	for range 2 {
 		head, reported, _ := strings.Cut(playOf(t, p).Story(), "\n\n")

@@ -127,8 +127,8 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	var err error
 	c.locks, err = c.newLocks()
 	c.players = &player.Process{
-		World: c, Habits: p.plan.Habits, Number: number,
-		Locks: c.locks, Names: p.plan.Names, Sided: p.plan.Sided, Life: life, Stopping: p.stopping,
+		World: c, Number: number,
+		Locks: c.locks, Names: p.plan.Names, Sided: p.plan.Sided, Semaphores: p.plan.Semaphores, Limit: p.plan.Limit, Life: life, Stopping: p.stopping,
 		Try: p.plan.Try, Impatience: p.plan.TTL / 4, Step: [2]time.Duration{20 * time.Millisecond, p.plan.TTL / 4}, Apart: 200 * time.Millisecond,
 		Quorum: p.plan.Servers > 1, Protected: true, Kept: !p.lossy, Counted: !p.lossy, AtOnce: p.plan.Theme == "doubt", Exact: !p.jumps,
 	}
@@ -181,16 +181,13 @@ func (c *process) NewLocks() (locks *relock.Client, closed func() error, err err
 
 // start starts the players.
 func (c *process) start() {
-	for i := range c.plan.Workers {
+	for i := range c.plan.Workers + c.plan.Permitted {
+		habits := c.plan.Habits
+		if i >= c.plan.Workers {
+			habits.Misuse, habits.Shared, habits.Sides, habits.Permits, habits.Long = 0, 0, 0, 1, 0.3
+		}
 		draws := rand.New(rand.NewPCG(c.plan.Seed, uint64(c.number)<<16|uint64(i)+1))
-		c.workers.Go(func() { c.players.Play(i, draws) })
-	}
-	if c.plan.Servers > 1 {
-		return // a quorum has no semaphore
-	}
-	for i := range semaphorePlayers {
-		draws := rand.New(rand.NewPCG(c.plan.Seed, uint64(c.number)<<16|uint64(i)+1<<12))
-		c.workers.Go(func() { c.usePermits(draws, c.players.Life) })
+		c.workers.Go(func() { c.players.Play(i, habits, draws) })
 	}
 }
 

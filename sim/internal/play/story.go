@@ -87,14 +87,7 @@ func lineOf(e history.Event) string {
 	what := ""
 	switch e.Kind {
 	case history.LockCall:
-		what = fmt.Sprintf("%d: asks for %s (%s", e.Op, e.Lock, e.Note)
-		if e.Wait > 0 {
-			what += fmt.Sprintf(", for %v at most", ms(time.Duration(e.Wait)))
-		}
-		if e.Fixed {
-			what += ", a fixed lease"
-		}
-		what += ")"
+		what = request(e)
 	case history.LockReturn:
 		what = fmt.Sprintf("%d: ", e.Op)
 		switch e.Outcome {
@@ -146,4 +139,19 @@ func lineOf(e history.Event) string {
 		read = " (read)"
 	}
 	return fmt.Sprintf("%s  %-24s %s%s", seconds(e.At), who, what, read)
+}
+
+// request describes a call of Lock.
+func request(e history.Event) string {
+	what := fmt.Sprintf("%d: asks for %s (%s", e.Op, e.Lock, e.Note)
+	if e.Weight > 0 {
+		what += fmt.Sprintf(", %d of %d", e.Weight, e.Limit)
+	}
+	if e.Wait > 0 {
+		what += fmt.Sprintf(", for %v at most", ms(time.Duration(e.Wait)))
+	}
+	if e.Fixed {
+		what += ", a fixed lease"
+	}
+	return what + ")"
 }
