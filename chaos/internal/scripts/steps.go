@@ -149,7 +149,7 @@ func (l *finder) awaitUnknownOutcome() error {
 
 // pollOnce makes one process wait for a lock that another one holds, until it has polled.
 func (l *finder) pollOnce() error {
-	held, waiter := l.untokened.Mutex("learn-line"), l.locks.Mutex("learn-line", relock.WithSafetyPoll(50*time.Millisecond))
+	held, waiter := l.untokened.Mutex("learn-line"), l.locks.Mutex("learn-line", relock.WithSafetyPoll(time.Second))
 	if err := held.Lock(l.ctx); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (l *finder) pollForPermit() error {
 	if err != nil {
 		return err
 	}
-	waiter := l.locks.Semaphore("learn-permits", all, relock.WithSafetyPoll(50*time.Millisecond))
+	waiter := l.locks.Semaphore("learn-permits", all, relock.WithSafetyPoll(time.Second))
 	served := make(chan error, 1)
 	go func() {
 		p, err := waiter.AcquireN(l.ctx, all)
