@@ -63,7 +63,7 @@ type Line struct {
 	listeners int
 	releases  *wake.Subscription // messages to every waiter
 	grants    *wake.Subscription // messages to this process
-	heard     bool               // messages arrived at the last event that is not one
+	heard     bool               // both were live at their last event that was no message
 }
 
 // New returns the line of one process for a key. hub delivers messages of releases and grants. polls wakes the waiter
