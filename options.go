@@ -384,10 +384,9 @@ func WithShardedPubSub() ClientOption {
 }
 
 // WithoutPipelining sends each command separately, on a connection of the Redis client's pool, except
-// that a lone command uses a connection of its own, as by default. By
-// default the commands of all goroutines share one connection to each master, by the auto-pipelining of
-// go-redis. go-redis marks that as experimental, and may change it in a minor version. Use this option
-// if you do not want to depend on it, or if it does not work with a newer go-redis.
+// that a lone command uses a connection of its own, as by default. By default the commands of all goroutines
+// share one connection to each master. Use this option if a proxy does not allow many commands in flight on
+// one connection, or if all connections have to be those of the pool.
 //
 // Promises and round trips are the same, but a busy process locks less often. For example, with a
 // PoolSize of 20, 64 goroutines with different names together reach 0.6 times the default rate, and 0.3

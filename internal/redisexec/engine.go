@@ -22,9 +22,9 @@ import (
 //	the first copy, alone, not a renewal             the quick connection, if there is one (quick.go)
 //	after NOSCRIPT                                   as the copy that was answered so
 //	the first copy, and every second one             the current lane: a new one after a silence (lane.go)
-//	the third, the fifth and so on                   the application's pools, in case that no connection can be
-//	                                                 opened: the pipeline and a connection to itself in turns. The
-//	                                                 third goes by the lane if these have been silent, or would dial
+//	the third, the fifth and so on                   the shared lane, in case that no connection can be opened: its
+//	                                                 pipeline and the application's pool in turns. The third goes by
+//	                                                 the lane if these have been silent, or would dial
 //
 // A lane has a pipeline, or, unpipelined, sends each command on a connection of the application's pool.
 //
@@ -49,7 +49,7 @@ type engine struct {
 	opened atomic.Int64 // when a quick connection was last opened, or tried to be, in nanoseconds
 
 	lane   atomic.Pointer[lane] // the current one; it changes under the mutex of the executor
-	shared *lane                // that of the application's pools
+	shared *lane                // the first one
 	lanes  map[*lane]bool       // of our own that are not closed; guarded by the executor
 	fresh  atomic.Int64         // lanes that were opened since any has answered
 
@@ -75,7 +75,7 @@ func (g *engine) send(c try, cmd *call) answer {
 	case c.n > 1 && c.n%2 == 1:
 		pooled := g.shared.rdb.PoolStats().IdleConns > 0
 		piped := g.shared.pipe != nil && (c.piped == (c.n%4 == 1) || !pooled)
-		if c.n > 3 || l.own == nil || pooled || piped && !c.piped {
+		if c.n > 3 || !l.ours || pooled || piped && !c.piped {
 			return g.on(way{g.shared, piped}, c, cmd)
 		}
 	}
@@ -116,7 +116,7 @@ func (g *engine) on(w way, c try, cmd *call) (a answer) {
 		// The address led to another server, or to a master that is none any more, when the connection was opened.
 		// go-redis closes a connection on which a write was refused, but not that of a full-duplex pipeline.
 		l.suspect.Store(true)
-	case errors.Is(a.err, redis.ErrClosed) && (l.own != nil || g.lane.Load() != l):
+	case errors.Is(a.err, redis.ErrClosed) && (l.ours || g.lane.Load() != l):
 		a.err = errNotSent // the lane was closed, not the client
 	case unsent(a.err):
 		g.exec.barred(g, l)
@@ -154,19 +154,16 @@ func (g *engine) settled(c try, l *lane, answers uint64, began time.Time, a answ
 // holds are renewed at once on a slow machine, a second copy of each renewal would make it slower still.
 func (g *engine) submit(c try, l *lane, cmd *call) answer {
 	began := time.Now()
-	queued := l.pipe.submit(c.ctx, cmd, g.underWay.Load())
+	l.pipe.submit(cmd)
 	wait, cancel := c.wait, context.CancelFunc(func() {})
 	for {
 		// Read before the wait: an answer to any command that comes during it shows that the lane is alive.
 		answers := l.answers.Load()
-		a := queued.answer(wait)
+		a := cmd.answer(wait)
 		cancel()
 		if a.pending != nil && c.ctx.Err() == nil && c.patience > 0 && l.answers.Load() != answers {
 			wait, cancel = g.exec.limits.within(c.ctx, c.patience)
 			continue
-		}
-		if a.pending != nil {
-			l.stuck.Go(func() { _ = queued.future.Wait() })
 		}
 		return g.settled(c, l, answers, began, a)
 	}
@@ -240,11 +237,11 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 		e = &engine{
 			exec:   x,
 			node:   node,
-			shared: x.openLane(x.cloneOf(node)),
 			lanes:  make(map[*lane]bool),
 			server: serverOf(node),
 			waits:  make(chan struct{}, mostConfirmers(node)),
 		}
+		e.shared = x.openSharedLane(e)
 		e.lane.Store(e.shared)
 		x.engines[node] = e
 		x.dropDeparted()

@@ -65,10 +65,9 @@ const MinCopyPatience = 50 * time.Millisecond
 // Executor runs scripts on one Redis deployment, and reports for each call whether every copy was answered. All safety under
 // lost replies depends on that.
 //
-// Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
-// for each master; one that comes alone goes on a quick connection. go-redis' resending is off for every command; the executor
-// resends by itself, by two routes in turns: a lane, which is a new one after a silence, and the
-// application's pool, in case that no new connection can be opened.
+// Commands go through a pipeline to each master; one that comes alone goes on a quick connection. go-redis' resending is off
+// for every command; the executor resends by itself, by two routes in turns: a lane, which is a new one after a silence, and
+// the application's pool, in case that no new connection can be opened.
 type Executor struct {
 	// Now is the clock that it times its copies by.
 	Now clock.Clock

@@ -3,20 +3,183 @@ package redisexec
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestPipeline_RejectedCommandWasNotSent(t *testing.T) {
-	for _, err := range []error{redis.ErrAutoPipelineTimeout, redis.ErrAutoPipelineQueueFull} {
-		require.Equal(t, transient, judge(err))
-		require.Equal(t, transient, judge(fmt.Errorf("wrapped: %w", err)))
+// pipeOn returns the pipeline of x to rdb.
+func pipeOn(t *testing.T, x *Executor, rdb *redis.Client) *pipeline {
+	t.Helper()
+	redistest.NeedsPipelining(t)
+	return x.engineAt(rdb).shared.pipe
+}
+
+// lineUp submits n commands of a script for key to p, before any is written.
+func lineUp(t *testing.T, p *pipeline, s *Script, key string, n int) []*call {
+	t.Helper()
+	cmds := make([]*call, n)
+	p.callers.Add(crowd)
+	defer p.callers.Add(-crowd)
+	for i := range cmds {
+		cmds[i] = newCall(t.Context(), s, true, []any{key}, nil)
+		p.submit(cmds[i])
 	}
+	return cmds
+}
+
+func TestPipeline_CommandsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		p := pipeOn(t, executorOn(t, rdb), rdb)
+		for i, cmd := range lineUp(t, p, counting, redistest.Key(t), 100) {
+			a := cmd.answer(t.Context())
+			require.NoError(t, a.err)
+			require.EqualValues(t, i+1, a.value)
+		}
+	})
+}
+
+func TestPipeline_EachCallerGetsItsOwnAnswer(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		x, key := executorOn(t, b.Client(t)), []any{redistest.Key(t)}
+		echo := NewScript("return tonumber(ARGV[1])")
+		var callers sync.WaitGroup
+		for i := range 8 * crowd {
+			callers.Go(func() {
+				for n := range 50 {
+					own := int64(1000*i + n)
+					answer, out := x.Run(context.Background(), CallOptions{}, echo, key, own)
+					assert.NoError(t, out.Err)
+					assert.Equal(t, own, answer)
+				}
+			})
+		}
+		callers.Wait()
+	})
+}
+
+func TestPipeline_WordsAreWrittenAsGoRedisWritesThem(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, text := b.Client(t), "text\r\n"
+		words := []any{"", text, &text, 0, -7, int64(1 << 40), uint8(7), 1.5}
+		cmd := newCall(t.Context(), NewScript("return ARGV"), true, []any{redistest.Key(t)}, words)
+		pipeOn(t, executorOn(t, rdb), rdb).submit(cmd)
+		a := cmd.answer(t.Context())
+		require.NoError(t, a.err)
+		same, err := rdb.Eval(t.Context(), "return ARGV", nil, words...).Result()
+		require.NoError(t, err)
+		require.Equal(t, same, a.value)
+	})
+}
+
+// counted is a Limiter that counts.
+type counted struct{ asked, reported, failed atomic.Int64 }
+
+func (c *counted) Allow() error { c.asked.Add(1); return nil }
+
+func (c *counted) ReportResult(err error) {
+	if c.reported.Add(1); err != nil {
+		c.failed.Add(1)
+	}
+}
+
+func TestPipeline_LimiterIsAskedForEachBatch(t *testing.T) {
+	t.Parallel()
+	relay, limiter := redistest.NewRelay(t, redistest.Mini(t).Addr), new(counted)
+	rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) { o.Limiter = limiter }))
+	t.Cleanup(func() { _ = rdb.Close() })
+	p := pipeOn(t, executorOn(t, rdb), rdb)
+	run := func() error {
+		cmd := newCall(t.Context(), idle, true, []any{redistest.Key(t)}, nil)
+		p.submit(cmd)
+		return cmd.answer(t.Context()).err
+	}
+	for n := range int64(3) {
+		require.NoError(t, run())
+		require.Equal(t, n+1, limiter.asked.Load())
+		require.Equal(t, n+1, limiter.reported.Load())
+		require.Zero(t, limiter.failed.Load())
+	}
+	relay.DropReply(runsOf(idle))
+	require.Error(t, run())
+	require.EqualValues(t, 4, limiter.reported.Load())
+	require.EqualValues(t, 1, limiter.failed.Load())
+}
+
+func TestPipeline_OldConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(o *redis.Options){
+		"lifetime":  func(o *redis.Options) { o.ConnMaxLifetime = time.Minute },
+		"idle time": func(o *redis.Options) { o.ConnMaxIdleTime = time.Minute },
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+				rdb := redis.NewClient(redistest.Options(b.Addr, set))
+				t.Cleanup(func() { _ = rdb.Close() })
+				p := pipeOn(t, executorOn(t, rdb), rdb)
+				run := func() *wire {
+					cmd := newCall(t.Context(), idle, true, []any{redistest.Key(t)}, nil)
+					p.submit(cmd)
+					require.NoError(t, cmd.answer(t.Context()).err)
+					return p.wire
+				}
+				first := run()
+				time.Sleep(59 * time.Second)
+				require.Same(t, first, run())
+				time.Sleep(time.Minute)
+				require.NotSame(t, first, run())
+			})
+		})
+	}
+}
+
+func TestPipeline_NoticesThatTheApplicationHasClosedItsClient(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := redis.NewClient(redistest.Options(b.Addr))
+		p := pipeOn(t, executorOn(t, rdb), rdb)
+		require.NoError(t, lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context()).err)
+		require.NoError(t, rdb.Close())
+		a := lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context())
+		require.ErrorIs(t, a.err, redis.ErrClosed)
+	})
+}
+
+func TestPipeline_CommandThatMeetsABrokenConnectionIsSentOnANewOne(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b, idle)
+		p, key := pipeOn(t, executorOn(t, rdb), rdb), redistest.Key(t)
+		require.NoError(t, lineUp(t, p, idle, key, 1)[0].answer(t.Context()).err)
+		relay.Cut()
+		awaitCut(t, p)
+		for _, cmd := range lineUp(t, p, counting, key, 3) {
+			require.NoError(t, cmd.answer(t.Context()).err)
+		}
+		require.Equal(t, "3", fmt.Sprint(b.Client(t).Get(t.Context(), key).Val()))
+	})
+}
+
+// awaitCut waits until p has noticed that its connection is cut.
+func awaitCut(t *testing.T, p *pipeline) {
+	t.Helper()
+	redistest.Eventually(t, "the pipeline's is cut", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.wire.err != nil
+	})
 }
 
 // unpipelinedOn is executorOn for an executor that does without the pipeline.

@@ -140,7 +140,7 @@ var errOneConnection = errors.New("this client has one connection, which is gone
 // newQuick returns a quick connection to node that is not dialed yet.
 func (x *Executor) newQuick(node *redis.Client) *quick {
 	o := ownOptions(node.Options(), node.Options().PoolSize, x.readTimeout(node)) // of the size, see openOwnLane
-	o.ContextTimeoutEnabled, o.Protocol = true, 2                                 // see readReply
+	o.ContextTimeoutEnabled = true
 	q := &quick{own: new(dialed)}
 	dial := q.own.dialer(o.Dialer)
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -2,6 +2,7 @@ package redisexec
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,21 +11,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readReply reads the reply to a script, in RESP 2, and returns what go-redis would: for answers that come when go-redis
-// has given the command up.
+// readReply reads the reply to a script, in RESP 2, and returns what go-redis would.
 func readReply(r *bufio.Reader) (any, error) {
-	line, err := r.ReadString('\n')
+	line, err := readLine(r)
 	if err != nil {
 		return nil, err
 	}
 	kind, text := line[0], line[1:max(1, len(line)-len("\r\n"))]
 	switch kind {
 	case '+':
-		return text, nil
+		return string(text), nil
 	case '-':
 		return nil, replyError(text)
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
+	n, err := strconv.ParseInt(string(text), 10, 64)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %q", errNoReply, line)
@@ -35,13 +35,39 @@ func readReply(r *bufio.Reader) (any, error) {
 	case n > mostOfReply:
 		return nil, fmt.Errorf("%w: %q", errNoReply, line)
 	case kind == '$':
-		text := make([]byte, n+int64(len("\r\n")))
-		_, err := io.ReadFull(r, text)
-		return string(text[:n]), err
+		return readText(r, int(n))
 	case kind == '*':
 		return readElements(r, make([]any, n))
 	}
 	return nil, fmt.Errorf("%w: %q", errNoReply, line)
+}
+
+// readLine reads until the end of a line. The result is valid until the next read.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	if err != bufio.ErrBufferFull {
+		return line, err
+	}
+	begin := bytes.Clone(line)
+	rest, err := r.ReadBytes('\n')
+	return append(begin, rest...), err
+}
+
+// readText reads a text of n bytes, and the end of its line.
+func readText(r *bufio.Reader, n int) (any, error) {
+	whole := n + len("\r\n")
+	if whole > r.Size() {
+		text := make([]byte, whole)
+		_, err := io.ReadFull(r, text)
+		return string(text[:n]), err
+	}
+	text, err := r.Peek(whole)
+	if err != nil {
+		return nil, err
+	}
+	s := string(text[:n])
+	_, err = r.Discard(whole)
+	return s, err
 }
 
 // readElements fills all with replies. A nil, or an error reply, is an element as well.
