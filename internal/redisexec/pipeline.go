@@ -179,7 +179,7 @@ func (p *pipeline) connected() (*wire, error) {
 	return w, nil
 }
 
-// open has go-redis open a connection: it is the only one of a client, which never uses it again.
+// open has go-redis open a connection: a client is made for it, which has to give it up when it is ready for commands.
 func (p *pipeline) open() (w *wire, err error) {
 	defer guard.Recover(&err) // the dialer and OnConnect are the application's
 	if p.isClosed() {
@@ -193,13 +193,19 @@ func (p *pipeline) open() (w *wire, err error) {
 	}
 	stop := context.AfterFunc(p.life, func() { _ = conn.Close() })
 	o, dialed, ready := *p.options, false, false
+	defer func() {
+		if !ready {
+			stop()
+			_ = conn.Close()
+		}
+	}()
 	o.Limiter = nil
 	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
 		if dialed {
 			return nil, errOneConnection
 		}
 		dialed = true
-		return conn, nil
+		return handedOver{conn}, nil
 	}
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 		if connect := p.options.OnConnect; connect != nil {
@@ -208,20 +214,25 @@ func (p *pipeline) open() (w *wire, err error) {
 			}
 		}
 		ready = true
-		return nil
+		return errReady
 	}
-	w = &wire{Conn: conn, pipe: p, opened: time.Now()}
 	rdb := redis.NewClient(&o)
-	w.close = func() { stop(); _ = conn.Close(); _ = rdb.Close() }
-	// While it is in use, go-redis neither closes it nor authenticates again on it.
-	err = rdb.Conn().Process(p.life, redis.NewCmd(p.life, "ping"))
-	if !ready || err != nil && !Replied(err) {
-		w.close()
+	err = rdb.Process(p.life, redis.NewCmd(p.life, "ping"))
+	_ = rdb.Close()
+	if !ready {
 		return nil, cmp.Or(err, errOneConnection)
 	}
-	w.idle = time.Now()
-	return w, nil
+	now := time.Now()
+	return &wire{Conn: conn, pipe: p, opened: now, idle: now, close: func() { stop(); _ = conn.Close() }}, nil
 }
+
+// handedOver is a connection that go-redis does not close.
+type handedOver struct{ net.Conn }
+
+func (handedOver) Close() error { return nil }
+
+// errReady ends go-redis' use of a connection before the first command.
+var errReady = errors.New("the connection is the pipeline's now")
 
 // isClosed reports whether the application has closed its client: that gives a connection to no command, and says so. Any
 // other client gives none to a context that has ended.
