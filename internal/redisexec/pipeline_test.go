@@ -148,7 +148,7 @@ func TestPipeline_OldConnectionIsReplaced(t *testing.T) {
 func TestPipeline_NoticesThatTheApplicationHasClosedItsClient(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb := redis.NewClient(redistest.Options(b.Addr))
+		rdb := clientOf(t, b.Addr)
 		p := pipeOn(t, executorOn(t, rdb), rdb)
 		require.NoError(t, lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context()).err)
 		require.NoError(t, rdb.Close())

@@ -128,7 +128,9 @@ func TestQuick_ConnectionThatIsGoneCostsNoTry(t *testing.T) {
 		relay.Cut()
 		_, err := q.own.conn.Read(make([]byte, 1))
 		require.Error(t, err, "it is cut")
-		awaitCut(t, x.engineAt(rdb).shared.pipe)
+		if p := x.engineAt(rdb).shared.pipe; p != nil {
+			awaitCut(t, p)
+		}
 		_, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
 		require.NoError(t, out.Err)
 		require.False(t, out.Ambiguous)
