@@ -219,7 +219,10 @@ func (p *pipeline) open() (w *wire, err error) {
 	rdb := redis.NewClient(&o)
 	err = rdb.Process(p.life, redis.NewCmd(p.life, "ping"))
 	_ = rdb.Close()
-	if !ready {
+	switch {
+	case p.life.Err() != nil:
+		return nil, redis.ErrClosed
+	case !ready:
 		return nil, cmp.Or(err, errOneConnection)
 	}
 	now := time.Now()

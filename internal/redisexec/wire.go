@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // wire is the open connection of a pipeline. The writer of the pipeline counts a command as in flight before it writes it. The
@@ -125,8 +127,14 @@ func (w *wire) read() {
 	}
 }
 
+// errGivenUp is the end of commands whose pipeline was closed before their answers came.
+var errGivenUp = fmt.Errorf("%w: its connection was given up", lockerr.ErrNoAnswer)
+
 // fail makes w unusable.
 func (w *wire) fail(err error) {
+	if w.pipe.life.Err() != nil {
+		err = errGivenUp
+	}
 	w.pipe.mu.Lock()
 	w.err = cmp.Or(w.err, err)
 	w.pipe.mu.Unlock()
