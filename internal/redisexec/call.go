@@ -98,7 +98,7 @@ type call struct {
 	asked atomic.Bool
 
 	// These are a pipeline's.
-	done    chan struct{} // closed at the end, after which err is set
+	done    chan struct{} // closed at the end, after which err is set; nil: its caller reads the answer
 	err     error
 	limiter redis.Limiter // that gets the result of its batch; nil: none, or another command has it
 }

@@ -19,7 +19,7 @@ import (
 //
 //	a script that replicas have to confirm           one of the confirmers (replicas.go)
 //	the node is not known                            the application's client, which routes it
-//	the first copy, alone, not a renewal             the quick connection, if there is one (quick.go)
+//	the first copy, alone                            the pipeline of the current lane, by the caller (lone.go)
 //	after NOSCRIPT                                   as the copy that was answered so
 //	the first copy, and every second one             the current lane: a new one after a silence (lane.go)
 //	the third, the fifth and so on                   the shared lane, in case that no connection can be opened: its
@@ -43,10 +43,6 @@ type engine struct {
 	exec *Executor
 	// node is the application's client of it.
 	node *redis.Client
-
-	// quick changes under the mutex of the executor, or while its line is held.
-	quick  atomic.Pointer[quick]
-	opened atomic.Int64 // when a quick connection was last opened, or tried to be, in nanoseconds
 
 	lane   atomic.Pointer[lane] // the current one; it changes under the mutex of the executor
 	shared *lane                // the first one
@@ -102,6 +98,37 @@ func (g *engine) on(w way, c try, cmd *call) (a answer) {
 		answers, began := l.answers.Load(), time.Now()
 		a = g.settled(c, l, answers, began, g.exec.process(c, g.server, l.rdb, cmd))
 	}
+	return g.gone(w, a)
+}
+
+// alone sends a command on the goroutine of its caller, if there is no other on the current lane. sent: there was none.
+func (g *engine) alone(c try, s *Script, keys, args []any) (a answer, sent bool) {
+	l, began := g.lane.Load(), time.Now()
+	if l.pipe == nil || l.suspect.Load() {
+		return a, false
+	}
+	wait := c.patience
+	if d := l.pace(wait); d > wait {
+		wait = c.e.atMost(c.ctx, d)
+	}
+	end, watch := endOf(c.ctx, began.Add(wait))
+	w := l.pipe.reserve(end)
+	if w == nil {
+		return a, false
+	}
+	answers := l.answers.Load()
+	a = w.ask(c.ctx, watch, newCall(c.ctx, s, g.server.scripts.lacks(s, c.sent), keys, args))
+	if a.pending != nil {
+		a.err = overAt(c.ctx, end, c.patience)
+	}
+	a = g.gone(way{l, true}, g.settled(c, l, answers, began, a))
+	a.server = g.server
+	return a, true
+}
+
+// gone completes the answer to a command that went that way.
+func (g *engine) gone(w way, a answer) answer {
+	l := w.lane
 	if a.way = w; a.pending != nil {
 		pending := a.pending
 		a.pending = func(ctx context.Context) answer {
@@ -189,8 +216,7 @@ func answerTo(cmd *call, err error) answer {
 	return answer{err: err}
 }
 
-// close ends the lanes, and waits for the command on the quick connection. It blocks for as long as that command does,
-// which its patience bounds, and for as long as go-redis takes to close.
+// close ends the lanes. It blocks for as long as go-redis takes to close.
 func (g *engine) close() {
 	var err error
 	defer guard.Recover(&err)
@@ -198,14 +224,9 @@ func (g *engine) close() {
 	g.exec.mu.Lock()
 	lanes := slices.Collect(maps.Keys(g.lanes))
 	clear(g.lanes)
-	q := g.quick.Swap(nil)
 	g.exec.mu.Unlock()
 	for _, l := range lanes {
 		l.close()
-	}
-	if q != nil {
-		q.line.Lock()
-		q.close()
 	}
 	g.shared.close()
 }

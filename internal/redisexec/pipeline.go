@@ -25,8 +25,8 @@ import (
 //
 // Invariants:
 //   - Commands are written once, in the order of their submission.
-//   - One goroutine writes, from the first command until none is left. Only it opens a wire. Another one reads the wire
-//     until its end.
+//   - One goroutine at a time writes, until no command is left, and one reads (see wire). A lone command needs no goroutine of
+//     the pipeline (lone.go). Only goroutines of the pipeline open a wire.
 //   - Each command ends: with its answer, or with the error of its wire.
 type pipeline struct {
 	options *redis.Options // of the wire
@@ -151,10 +151,7 @@ func (p *pipeline) connected() (*wire, error) {
 	p.mu.Lock()
 	w := p.wire
 	usable := w != nil && w.err == nil
-	if usable && w.inFlight == 0 && p.isClosed() {
-		p.mu.Unlock()
-		return nil, redis.ErrClosed
-	}
+	rested := usable && w.inFlight == 0 && time.Since(w.idle) >= restAfter
 	if usable && w.isOld(time.Now()) {
 		for w.inFlight > 0 {
 			p.settled.Wait()
@@ -162,6 +159,9 @@ func (p *pipeline) connected() (*wire, error) {
 		usable = false
 	}
 	p.mu.Unlock()
+	if rested && p.isClosed() {
+		return nil, redis.ErrClosed
+	}
 	if usable {
 		return w, nil
 	}
@@ -175,7 +175,6 @@ func (p *pipeline) connected() (*wire, error) {
 	p.mu.Lock()
 	p.wire = w
 	p.mu.Unlock()
-	p.goroutines.Go(w.read)
 	return w, nil
 }
 
@@ -234,6 +233,8 @@ type handedOver struct{ net.Conn }
 
 func (handedOver) Close() error { return nil }
 
+var errOneConnection = errors.New("this client has one connection, which is gone")
+
 // errReady ends go-redis' use of a connection before the first command.
 var errReady = errors.New("the connection is the pipeline's now")
 
@@ -251,8 +252,12 @@ func (p *pipeline) close(grace time.Duration) {
 	for p.writing || p.wire != nil && p.wire.inFlight > 0 {
 		p.settled.Wait()
 	}
+	w := p.wire
 	p.mu.Unlock()
 	p.end()
+	if w != nil {
+		w.close()
+	}
 	p.goroutines.Wait(context.Background())
 }
 
@@ -283,8 +288,9 @@ func (c *call) finish(value any, err error) {
 		}()
 	}
 	c.SetVal(value)
-	c.err = err
-	close(c.done)
+	if c.err = err; c.done != nil { // the caller of a lone command looks by itself
+		close(c.done)
+	}
 }
 
 // answer waits for the answer, or for the end of ctx: then the answer is pending, and the command is still sent.

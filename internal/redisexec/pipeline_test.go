@@ -147,11 +147,12 @@ func TestPipeline_OldConnectionIsReplaced(t *testing.T) {
 
 func TestPipeline_NoticesThatTheApplicationHasClosedItsClient(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := clientOf(t, b.Addr)
 		p := pipeOn(t, executorOn(t, rdb), rdb)
 		require.NoError(t, lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context()).err)
 		require.NoError(t, rdb.Close())
+		time.Sleep(restAfter)
 		a := lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context())
 		require.ErrorIs(t, a.err, redis.ErrClosed)
 	})

@@ -1,10 +1,10 @@
 package redisexec
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,8 +13,16 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// wire is the open connection of a pipeline. The writer of the pipeline counts a command as in flight before it writes it. The
-// reader finishes the commands in that order, as the replies come, and all that are left when w fails.
+// wire is the open connection of a pipeline. Each command is counted as in flight before it is written. The reader finishes the
+// commands in that order, as the replies come, and all that are left when the wire fails.
+//
+//	nobody reads --a batch is written--> a goroutine reads --all is answered--> nobody reads
+//	nobody reads --a lone command--> its caller reads --answered--> nobody reads, or a goroutine if there are more
+//	its caller reads --it stops waiting--> a goroutine reads
+//	nobody reads --nothing is written for restAfter--> a goroutine reads, and notices when the server closes the connection
+//	any --an error--> failed
+//
+// What can come late: the end of the call of a lone command that was answered (interrupt); attend, after all else.
 type wire struct {
 	net.Conn
 	pipe   *pipeline
@@ -26,8 +34,15 @@ type wire struct {
 	inFlight int       // commands without an answer
 	idle     time.Time // since when there is none
 	err      error     // why it is unusable
+	reading  bool      // there is a reader
+	alone    *call     // the command whose caller is the reader; nil: none
+	attended bool      // attend will run
 
-	answered int // since the last read: the reader's
+	// These are the reader's.
+	taken   []*call // from written; those before next are finished
+	next    int
+	replies []byte // that have come; those before parsed are finished
+	parsed  int
 }
 
 // newCredentials is the greatest age of a connection whose credentials change.
@@ -56,8 +71,16 @@ func (w *wire) send(batch []*call, bytes []byte) bool {
 	if w.inFlight += len(batch); w.inFlight == len(batch) {
 		w.date()
 	}
+	if !w.reading {
+		w.reading = true
+		w.pipe.goroutines.Go(w.read)
+	}
 	w.pipe.mu.Unlock()
-	if d := w.pipe.options.WriteTimeout; d > 0 {
+	switch d := w.pipe.options.WriteTimeout; {
+	case d == -2: // it has no deadlines
+	case d <= 0:
+		_ = w.SetWriteDeadline(time.Time{})
+	default:
 		_ = w.SetWriteDeadline(time.Now().Add(d))
 	}
 	if _, err := w.Write(bytes); err != nil {
@@ -77,49 +100,118 @@ func (w *wire) date() {
 	}
 }
 
-// Read reads for the reader, which has finished all commands whose answers it has.
-func (w *wire) Read(b []byte) (int, error) {
-	w.pipe.mu.Lock()
-	w.inFlight -= w.answered
-	w.answered = 0
-	if w.inFlight == 0 {
-		w.idle = time.Now()
-		w.pipe.settled.Broadcast()
+// read finishes commands, in the order in which they were written, until all are, or w fails.
+func (w *wire) read() {
+	for answered := 0; ; {
+		value, err := w.parse()
+		if err == errPart {
+			if w.rest(answered) {
+				return
+			}
+			answered = 0
+			if err = w.receive(); err == nil {
+				continue
+			}
+		}
+		if err != nil && err != redis.Nil && !Replied(err) {
+			w.end(err)
+			return
+		}
+		if w.next == len(w.taken) {
+			clear(w.taken)
+			w.pipe.mu.Lock()
+			w.taken, w.written, w.next = w.written, w.taken[:0], 0
+			w.pipe.mu.Unlock()
+			if len(w.taken) == 0 {
+				w.end(errUnasked)
+				return
+			}
+		}
+		answered++
+		w.taken[w.next].finish(value, err)
+		w.next++
 	}
-	w.date()
-	w.pipe.mu.Unlock()
-	return w.Conn.Read(b)
 }
 
-// read finishes commands, in the order in which they were written, until w fails.
-func (w *wire) read() {
-	var taken []*call // from written
-	next, from := 0, bufio.NewReaderSize(w, 1<<15)
-	for {
-		value, err := readReply(from)
-		if err != nil && err != redis.Nil {
-			if _, refused := err.(replyError); !refused {
-				w.fail(err)
-				break
-			}
-		}
-		if next == len(taken) {
-			clear(taken)
-			w.pipe.mu.Lock()
-			taken, w.written = w.written, taken[:0]
-			w.pipe.mu.Unlock()
-			if next = 0; len(taken) == 0 {
-				w.fail(fmt.Errorf("%w: nothing was asked", errNoReply))
-				break
-			}
-		}
-		w.answered++
-		taken[next].finish(value, err)
-		next++
+// errUnasked is the end of a connection on which there is more than was asked for.
+var errUnasked = fmt.Errorf("%w: nothing was asked", errNoReply)
+
+// parse returns the next reply. errPart: it has not come yet.
+func (w *wire) parse() (value any, err error) {
+	value, n, err := parseReply(w.replies[w.parsed:])
+	w.parsed += n
+	return value, err
+}
+
+// receive waits for more of the replies.
+func (w *wire) receive() error {
+	left := copy(w.replies, w.replies[w.parsed:])
+	w.replies, w.parsed = slices.Grow(w.replies[:left], max(1, leastRead-left)), 0
+	n, err := w.Conn.Read(w.replies[left:cap(w.replies)])
+	w.replies = w.replies[:left+n]
+	if n > 0 {
+		return nil
 	}
+	return err
+}
+
+// leastRead is the room for replies: a hundred commands have about half of it.
+const leastRead = 1 << 14
+
+// rest records so many answers, and reports whether the reader ends, because nothing else is in flight.
+func (w *wire) rest(answered int) bool {
 	w.pipe.mu.Lock()
-	rest, err := append(taken[next:], w.written...), w.err
-	w.inFlight, w.written = 0, nil
+	defer w.pipe.mu.Unlock()
+	if w.inFlight -= answered; answered > 0 && w.isDone() {
+		return true
+	}
+	w.date()
+	return false
+}
+
+// isDone ends the reader if nothing is in flight. mu is held.
+func (w *wire) isDone() bool {
+	if w.inFlight > 0 {
+		return false
+	}
+	if w.parsed < len(w.replies) {
+		w.err = cmp.Or(w.err, errUnasked)
+		w.close()
+	}
+	w.reading, w.idle = false, time.Now()
+	w.pipe.settled.Broadcast()
+	if !w.attended {
+		w.attended = true
+		time.AfterFunc(restAfter, w.attend)
+	}
+	return true
+}
+
+// restAfter is how long nobody reads a connection that is idle.
+const restAfter = time.Second
+
+// attend has a goroutine read w if that is idle.
+func (w *wire) attend() {
+	w.pipe.mu.Lock()
+	defer w.pipe.mu.Unlock()
+	w.attended = false
+	switch left := restAfter - time.Since(w.idle); {
+	case w.pipe.closed || w.err != nil || w.reading: // its end has w attended to again
+	case left > 0:
+		w.attended = true
+		time.AfterFunc(left, w.attend)
+	default:
+		w.reading = true
+		w.pipe.goroutines.Go(w.read)
+	}
+}
+
+// end finishes all commands that are left, after err. It is the reader's last step.
+func (w *wire) end(err error) {
+	w.fail(err)
+	w.pipe.mu.Lock()
+	rest := append(w.taken[w.next:], w.written...)
+	w.inFlight, w.written, w.taken, w.next, err = 0, nil, nil, 0, w.err
 	w.pipe.settled.Broadcast()
 	w.pipe.mu.Unlock()
 	for _, cmd := range rest {
