@@ -383,10 +383,9 @@ func WithShardedPubSub() ClientOption {
 	return clientOption(func(s *clientSettings) { s.sharded = true })
 }
 
-// WithoutPipelining sends each command separately, on a connection of the Redis client's pool, except
-// that a lone command uses a connection of its own, as by default. By default the commands of all goroutines
-// share one connection to each master. Use this option if a proxy does not allow many commands in flight on
-// one connection, or if all connections have to be those of the pool.
+// WithoutPipelining sends each command separately, on a connection of the Redis client's pool. By default
+// the commands of all goroutines share one connection to each master. Use this option if a proxy does not
+// allow many commands in flight on one connection, or if all connections have to be those of the pool.
 //
 // Promises and round trips are the same, but a busy process locks less often. For example, with a
 // PoolSize of 20, 64 goroutines with different names together reach 0.6 times the default rate, and 0.3

@@ -41,7 +41,9 @@ func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 	p := w.pipe
 	p.bytes = appendCommand(p.bytes[:0], cmd.Cmd.Args())
 	n, err := w.Write(p.bytes)
-	cmd.asked.Store(n > 0)
+	if cmd.asked.Store(n > 0); err != nil {
+		w.fail(err) // before anything is written behind a part of cmd
+	}
 	p.goOn()
 	var value any
 	if err == nil {

@@ -178,6 +178,8 @@ func (w *wire) isDone() bool {
 		w.err = cmp.Or(w.err, errUnasked)
 		w.close()
 	}
+	clear(w.taken) // which have the contexts of their calls
+	w.taken, w.next = w.taken[:0], 0
 	w.reading, w.idle = false, time.Now()
 	w.pipe.settled.Broadcast()
 	if !w.attended {
