@@ -23,7 +23,7 @@ const (
 	// faultTTL is the lease in most fault tests: long enough for a loaded machine to renew
 	// it in time, short enough to wait for its end. A copy of a command is waited for for a
 	// quarter of it.
-	faultTTL = 1600 * time.Millisecond
+	faultTTL = 4 * time.Second
 
 	// faultPatience bounds waits for what should come soon.
 	faultPatience = 15 * time.Second

@@ -44,7 +44,7 @@ func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 	if cmd.asked.Store(n > 0); err != nil {
 		w.fail(err) // before anything is written behind a part of cmd
 	}
-	p.goOn()
+	w.goOn()
 	var value any
 	if err == nil {
 		if value, err = w.await(); isTimeout(err) {
@@ -64,13 +64,15 @@ func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 func (w *wire) begin(cmd *call) {
 	w.pipe.mu.Lock()
 	defer w.pipe.mu.Unlock()
-	w.alone, w.inFlight, w.written = cmd, 1, append(w.written, cmd)
+	w.alone, w.asking, w.inFlight, w.written = cmd, true, 1, append(w.written, cmd)
 }
 
 // goOn passes the part of the writer on, if there are commands.
-func (p *pipeline) goOn() {
+func (w *wire) goOn() {
+	p := w.pipe
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w.asking = false
 	if p.writing = len(p.queued) > 0; p.writing {
 		p.goroutines.Go(p.write)
 	} else {
@@ -94,8 +96,12 @@ func (w *wire) await() (value any, err error) {
 func (w *wire) interrupt(cmd *call) {
 	w.pipe.mu.Lock()
 	defer w.pipe.mu.Unlock()
-	if w.alone == cmd {
+	switch {
+	case w.alone != cmd:
+	case w.asking:
 		_ = w.SetDeadline(longAgo)
+	default: // others may be written now
+		_ = w.SetReadDeadline(longAgo)
 	}
 }
 
@@ -107,7 +113,7 @@ func (w *wire) leave(cmd *call) answer {
 	w.pipe.mu.Lock()
 	defer w.pipe.mu.Unlock()
 	cmd.done = make(chan struct{})
-	w.alone = nil
+	w.alone = nil // mutant: answer-of-another
 	w.pipe.goroutines.Go(w.read)
 	return answer{err: os.ErrDeadlineExceeded, pending: cmd.answer}
 }

@@ -53,6 +53,22 @@ func TestLone_CommandNeedsNoGoroutineWhateverItsContext(t *testing.T) {
 	})
 }
 
+// dated is a connection that notices when its writes are interrupted.
+type dated struct {
+	net.Conn
+	interrupted atomic.Bool
+}
+
+func (d *dated) SetDeadline(at time.Time) error {
+	d.interrupted.Store(at.Equal(longAgo))
+	return d.Conn.SetDeadline(at)
+}
+
+func (d *dated) SetWriteDeadline(at time.Time) error {
+	d.interrupted.Store(at.Equal(longAgo))
+	return d.Conn.SetWriteDeadline(at)
+}
+
 func TestLone_CommandIsLeftWhenItsCallEndsAndKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -60,7 +76,10 @@ func TestLone_CommandIsLeftWhenItsCallEndsAndKeepsItsPlace(t *testing.T) {
 		x, key := executorOn(t, rdb), redistest.Key(t)
 		x.Patience = time.Minute
 		w := loneOn(t, x, rdb)
+		conn := &dated{Conn: w.Conn}
+		w.Conn = conn
 		stopped := stuck(t, x, relay, key) // it returns while the command is stopped
+		require.False(t, conn.interrupted.Load(), "a write of another command may be under way")
 		waits := begun(t, x, once, second, key)
 		select {
 		case <-waits:

@@ -36,6 +36,7 @@ type wire struct {
 	err      error     // why it is unusable
 	reading  bool      // there is a reader
 	alone    *call     // the command whose caller is the reader; nil: none
+	asking   bool      // alone is being written
 	attended bool      // attend will run
 
 	// These are the reader's.
