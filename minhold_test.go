@@ -18,7 +18,7 @@ import (
 // anywhere, until its min hold is over; and then soon.
 
 // aMinHold is long enough for a test to look around before it is over.
-const aMinHold = 600 * time.Millisecond
+const aMinHold = 1500 * time.Millisecond
 
 // soonAfter is more than it takes to get a lock whose time is over, and less than a poll.
 const soonAfter = time.Second
