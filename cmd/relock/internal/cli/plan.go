@@ -23,6 +23,11 @@ type plan struct {
 	over      time.Time     // of --max-hold; zero: none
 	maxHold   time.Duration
 
+	// A lock that was granted to a waiter in line has a short lease, until its first renewal a moment later. If no renewal
+	// succeeds, half of that lease is the time from SIGTERM to SIGKILL.
+	covered bool          // the lease has been long enough for killAfter
+	half    time.Duration // of the lease at the start
+
 	why    error // it got SIGTERM
 	killAt time.Time
 	killed bool
@@ -33,23 +38,23 @@ const longestSleep = time.Second
 
 var errNotRenewed = errors.New("renewal fails, and the lease is about to expire")
 
-func newPlan(f *runFlags, now time.Time) *plan {
+// newPlan returns the plan of a command that starts now, with a lease until deadline.
+func newPlan(f *runFlags, now, deadline time.Time) *plan {
 	p := &plan{killAfter: f.killAfter, slack: min(max(f.ttl/100, 5*time.Millisecond), 200*time.Millisecond), maxHold: f.maxHold}
+	p.half = (deadline.Sub(now) - p.slack) / 2
 	if f.maxHold > 0 {
 		p.over = now.Add(f.maxHold)
 	}
 	return p
 }
 
-// fits reports whether a command can get SIGTERM, and be killed after that, before deadline.
-func (p *plan) fits(now, deadline time.Time) bool {
-	return now.Before(deadline.Add(-p.slack - p.killAfter))
-}
-
 // next returns what is to be done now, or for how long nothing is. The lock is proven until deadline, if it
 // is held at all; lost is the cause if it is not.
 func (p *plan) next(now, deadline time.Time, held bool, lost error) (step, time.Duration) {
-	last := deadline.Add(-p.slack) // to be killed
+	last, grace := deadline.Add(-p.slack), p.killAfter // last: to be killed
+	if p.covered = p.covered || now.Before(last.Add(-grace)); !p.covered {
+		grace = p.half
+	}
 	if p.why == nil {
 		wait := longestSleep
 		until := func(t time.Time) bool {
@@ -61,7 +66,7 @@ func (p *plan) next(now, deadline time.Time, held bool, lost error) (step, time.
 			p.why = lost
 		case !p.over.IsZero() && until(p.over):
 			p.why = fmt.Errorf("--max-hold %v reached", p.maxHold)
-		case held && until(last.Add(-p.killAfter)):
+		case held && until(last.Add(-grace)):
 			p.why = errNotRenewed
 		default:
 			return goOn, max(wait, time.Millisecond)

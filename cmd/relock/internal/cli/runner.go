@@ -27,8 +27,6 @@ type runner struct {
 	signals *child.Signals
 	locks   *relock.Client
 	lock    lock
-	again   lock          // the same one, to enter it once more without a word; empty for a permit, which cannot be entered again
-	renewed chan struct{} // has something when a renewal has gone well
 
 	contended chan struct{} // has something when the wait has begun
 	owner     atomic.Value  // on Redis, of the hold
@@ -36,13 +34,13 @@ type runner struct {
 
 func newRunner(a *app, f *runFlags, t *target.Target, name string, argv []string) *runner {
 	return &runner{app: a, flags: f, target: t, name: name, argv: argv, log: logger(a.err, f.log == "json", f.verbose),
-		renewed: make(chan struct{}, 1), contended: make(chan struct{}, 1)}
+		contended: make(chan struct{}, 1)}
 }
 
 // run returns how it ended, as an exit code.
 func (r *runner) run() (err error) {
 	r.signals = child.WatchSignals()
-	own := relock.Hooks{Renewed: r.noteRenewed, Contended: r.noteContended, Acquired: r.noteAcquired}
+	own := relock.Hooks{Contended: r.noteContended, Acquired: r.noteAcquired}
 	r.locks, err = r.target.Locks(r.flags.options(relock.JoinHooks(relock.LogHooks(r.log), own))...)
 	if err != nil {
 		return err
@@ -52,12 +50,12 @@ func (r *runner) run() (err error) {
 		r.lock = r.flags.permitOf(r.locks, r.name)
 	} else {
 		r.lock = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()))
-		r.again = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()), relock.WithHooks(relock.Hooks{}))
 	}
 	if err := r.acquire(); err != nil {
 		return r.failed(err)
 	}
-	if _, held := r.lock.deadline(); !held { // this machine may have slept
+	deadline, held := r.lock.deadline()
+	if !held { // this machine may have slept
 		r.release()
 		return r.failed(&exit{codeLost, fmt.Errorf("the %s was lost before the command was started", r.flags.what())})
 	}
@@ -67,7 +65,7 @@ func (r *runner) run() (err error) {
 		r.release()
 		return r.failed(&exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)})
 	}
-	return r.end(command, r.watch(command))
+	return r.end(command, r.watch(command, newPlan(r.flags, time.Now(), deadline)))
 }
 
 // acquire takes the lock, or returns why not: a signal may have ended the wait. It is the last look at
@@ -126,10 +124,7 @@ func (r *runner) lastLook() error {
 // get takes the lock, as the flags say.
 func (r *runner) get(ctx context.Context) error {
 	if !r.flags.noWait {
-		if err := r.lock.lock(ctx); err != nil {
-			return err
-		}
-		return r.awaitLease(ctx)
+		return r.lock.lock(ctx)
 	}
 	held, err := r.lock.try(ctx)
 	switch {
@@ -138,41 +133,10 @@ func (r *runner) get(ctx context.Context) error {
 	case !held:
 		return errBusy
 	}
-	return r.awaitLease(ctx)
-}
-
-// awaitLease waits until the lease is long enough to end a command within it. One that was granted to a
-// waiter in line is short, until the library renews it a moment later: within a sixteenth of it. To enter the lock once
-// more renews it at once, so that what follows need not wait for that moment.
-func (r *runner) awaitLease(ctx context.Context) error {
-	enough := newPlan(r.flags, time.Now())
-	fits := func() bool {
-		deadline, held := r.lock.deadline()
-		return held && enough.fits(time.Now(), deadline)
-	}
-	if fits() {
-		return nil
-	}
-	if r.again.try != nil {
-		if entered, err := r.again.try(ctx); err == nil && entered {
-			_ = r.again.unlock() // the level, not the lock; a loss is seen below
-		}
-	}
-	lost := r.lock.context(ctx)
-	for !fits() {
-		select {
-		case <-r.renewed:
-		case <-lost.Done():
-			r.release()
-			return context.Cause(lost)
-		}
-	}
 	return nil
 }
 
-// noteRenewed is a hook: it must not wait. So are the others.
-func (r *runner) noteRenewed(relock.Event) { note(r.renewed) }
-
+// noteContended is a hook: it must not wait. So is noteAcquired.
 func (r *runner) noteContended(relock.Event) { note(r.contended) }
 
 func (r *runner) noteAcquired(e relock.Event) { r.owner.Store(e.Owner) }
@@ -236,8 +200,7 @@ type ending struct {
 
 // watch waits for the end of the command, hands signals on, and has the command end in time when the
 // lock is lost.
-func (r *runner) watch(command *child.Child) *ending {
-	plan := newPlan(r.flags, time.Now())
+func (r *runner) watch(command *child.Child, plan *plan) *ending {
 	lost := r.lock.context(context.Background())
 	timer := time.NewTimer(0)
 	defer timer.Stop()

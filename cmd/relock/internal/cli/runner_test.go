@@ -5,13 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/cmd/relock/internal/child"
 	"github.com/relock-go/relock/cmd/relock/internal/look"
 )
@@ -41,38 +39,18 @@ func TestRunner_StopDuringTheGrantPreventsTheStart(t *testing.T) {
 	}
 }
 
-func TestRunner_CommandIsNotStartedOnATooShortLease(t *testing.T) {
+// The library extends the short lease of a grant in line a moment later.
+func TestRunner_CommandNeedNotWaitForALongerLease(t *testing.T) {
 	a := &app{console: &console{out: io.Discard, err: io.Discard}}
-	released, deadline := false, time.Now().Add(5*time.Second)
-	r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, nil, "a", nil)
-	r.lock = locked(&released, func() time.Time { return deadline })
-	r.again = lock{try: func(context.Context) (bool, error) { return false, nil }}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, r.get(ctx), context.DeadlineExceeded)
-	require.True(t, released)
-	deadline = time.Now().Add(30 * time.Second)
-	r.noteRenewed(relock.Event{})
-	require.NoError(t, r.get(t.Context()))
-}
-
-// A permit cannot be entered again.
-func TestRunner_ShortLeaseOfAPermitIsAwaited(t *testing.T) {
-	a := &app{console: &console{out: io.Discard, err: io.Discard}}
-	released, left := false, new(atomic.Int64)
-	left.Store(int64(5 * time.Second))
-	r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second, slots: 2}, nil, "a", nil)
-	r.lock = locked(&released, func() time.Time { return time.Now().Add(time.Duration(left.Load())) })
-	got := make(chan error, 1)
-	go func() { got <- r.get(t.Context()) }()
-	for range 3 { // renewals after which it is too short still; with the third, the first was looked at
-		r.renewed <- struct{}{}
+	for _, slots := range []int{0, 2} {
+		released, deadline := false, time.Now().Add(5*time.Second)
+		r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second, slots: slots}, nil, "a", nil)
+		r.lock = locked(&released, func() time.Time { return deadline })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		require.NoError(t, r.get(ctx))
+		require.False(t, released)
 	}
-	require.Empty(t, got)
-	left.Store(int64(30 * time.Second))
-	r.noteRenewed(relock.Event{})
-	require.NoError(t, <-got)
-	require.False(t, released)
 }
 
 func TestRunner_WaitForASlotShowsHowManyAreInUse(t *testing.T) {
@@ -80,19 +58,4 @@ func TestRunner_WaitForASlotShowsHowManyAreInUse(t *testing.T) {
 	r := newRunner(a, &runFlags{slots: 4}, nil, "a", nil)
 	l := &look.Lock{Kind: look.Semaphore, InUse: 6, Holders: []look.Holder{{Owner: "x:1:6", Weight: 6}}}
 	require.Equal(t, "6 slots in use (--slots 4)", r.situation(l, time.Minute))
-}
-
-func TestRunner_ShortLeaseIsLengthenedByReentry(t *testing.T) {
-	a := &app{console: &console{out: io.Discard, err: io.Discard}}
-	released, left := false, false
-	deadline := time.Now().Add(5 * time.Second)
-	r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, nil, "a", nil)
-	r.lock = locked(&released, func() time.Time { return deadline })
-	r.again = lock{
-		try:    func(context.Context) (bool, error) { deadline = time.Now().Add(30 * time.Second); return true, nil },
-		unlock: func() error { left = true; return nil },
-	}
-	require.NoError(t, r.get(t.Context()), "without any renewal")
-	require.True(t, left, "the inner hold is released")
-	require.False(t, released, "and the lock is not")
 }
