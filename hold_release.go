@@ -201,9 +201,9 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 }
 
 // releasePlaceholders releases, in the background, the placeholders on keys of t after an answer that n did not hold all of them:
-// a lost hold leaves no placeholder.
+// a lost hold leaves no placeholder. A hold of one key on one deployment has left none.
 func (h *hold) releasePlaceholders(answer protocol.Released, t *keys.Set, n identity.Name) {
-	if answer.Placeholder {
+	if several := len(t.Keys) > 1 || len(h.session.undos) > 1; answer.Placeholder && several {
 		until := h.placeholderUntil()
 		h.session.undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Placeholder(n.Field, until))
 	}

@@ -315,3 +315,35 @@ func TestMinHold_IsNoHold(t *testing.T) {
 		require.False(t, is)
 	}
 }
+
+// A hold of one key on one Redis has left no placeholder if the key does not have the hold.
+func TestMinHold_LossOfTheOnlyKeyIsNotUndone(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	backend := redistest.Mini(t)
+	for name, acquire := range map[string]func(c *relock.Client, key string) (release func() error, err error){
+		"plain": func(c *relock.Client, key string) (func() error, error) { return locked(t, c.Mutex(key)) },
+		"fair":  func(c *relock.Client, key string) (func() error, error) { return locked(t, c.FairMutex(key)) },
+		"read":  func(c *relock.Client, key string) (func() error, error) { return locked(t, c.RWMutex(key).Read()) },
+		"semaphore": func(c *relock.Client, key string) (func() error, error) {
+			p, err := c.Semaphore(key, 2).Acquire(t.Context())
+			return p.Release, err
+		},
+	} {
+		relay, rdb := locktest.RelayedTo(t, backend)
+		key := redistest.Key(t) + name
+		c := relock.LocksOn(t, rdb, relock.WithMinHold(time.Hour))
+		release, err := acquire(c, key)
+		require.NoError(t, err)
+		require.NoError(t, backend.Client(t).Del(t.Context(), key).Err())
+		relay.ResetLog()
+		require.ErrorIs(t, release(), relock.ErrLost)
+		require.NoError(t, c.Close()) // waits for undos
+		require.Equal(t, 1, relay.Count(redistest.Named("eval", "evalsha").And(redistest.With(key))), name)
+	}
+}
+
+// locked locks m, and returns its Unlock.
+func locked(t *testing.T, m *relock.Mutex) (unlock func() error, err error) {
+	return m.Unlock, m.Lock(t.Context())
+}
