@@ -178,7 +178,8 @@ func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 }
 
 // ForceRelease ends the permit with that ID, of any process, and serves the waiters. It returns false if
-// there is no such permit. It is for operators: [Semaphore.State] returns the IDs.
+// there is no such permit. It is for operators: [Semaphore.State] returns the IDs. A request that waits
+// is no permit: it keeps its place in the line.
 //
 // If the permit belongs to this Client, its context is cancelled with [ErrLost] first. Other processes
 // notice at their next renewal, and may continue to work until then. If ForceRelease returns an error,

@@ -115,16 +115,16 @@ func (p *Permits) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions,
 	return p.release(ctx, e, t, field, keys.PermitPlaceholder(field), wholeMillis(rest))
 }
 
-// release sends the request of Release, or, with a placeholder and its life, that of LeavePlaceholder.
-func (p *Permits) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, placeholder ...any) (Released, redisexec.Outcome) {
+// release sends the request of Release; with a placeholder and its life, that of LeavePlaceholder; and with "", that of Force.
+func (p *Permits) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, more ...any) (Released, redisexec.Outcome) {
 	e.RequiredKeys = 1 // a line that cannot be had must not keep the permit
-	r, out := p.run(ctx, e, PermitReleaseScript, t.Line, append([]any{field, p.publishCommand(), p.countCommand()}, placeholder...)...)
+	r, out := p.run(ctx, e, PermitReleaseScript, t.Line, append([]any{field, p.publishCommand(), p.countCommand()}, more...)...)
 	return understood(r.releasedInLine(), out, &r)
 }
 
-// Force implements [Protocol]. fields is one permit.
+// Force implements [Protocol]. fields is one permit. If it is the name of a waiter, nothing changes for that waiter.
 func (p *Permits) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
-	released, out := p.release(ctx, e, t, fields[0])
+	released, out := p.release(ctx, e, t, fields[0], "")
 	return released.Ours, out
 }
 

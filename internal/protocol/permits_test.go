@@ -554,3 +554,24 @@ func TestSemaphore_StateHasPermitsAndWaiters(t *testing.T) {
 		require.Equal(b.t, []string{permit(2, 1), permit(3, 2)}, b.holders())
 	})
 }
+
+// The ID of a waiter is no permit in use.
+func TestSemaphore_ForceOfAWaiterLeavesItInItsPlace(t *testing.T) {
+	eachPermitBench(t, func(b *permitBench) {
+		b.take(permit(1, 1), 1)
+		b.enqueue(permit(2, 1), 1)
+		b.enqueue(permit(3, 1), 1)
+		force := func(field string) bool {
+			done, out := b.permits.Force(b.t.Context(), once, b.on, 0, []string{field})
+			mustDo(b.t, out)
+			return done
+		}
+		require.False(b.t, force(permit(2, 1)))
+		require.Equal(b.t, []string{permit(2, 1), permit(3, 1)}, b.queue())
+		// A delayed copy of the request of a holder has added an entry.
+		require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), b.on.Line[2].(string), redis.Z{Score: 1, Member: permit(1, 1)}).Err())
+		require.True(b.t, force(permit(1, 1)))
+		require.Equal(b.t, []string{permit(2, 1)}, b.holders())
+		require.Equal(b.t, []string{permit(3, 1)}, b.queue())
+	})
+}

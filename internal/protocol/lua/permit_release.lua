@@ -4,12 +4,12 @@
 -- KEYS  as in the prelude, or the semaphore alone: then no one is served
 -- ARGV  field, publish command, the subcommand of PUBSUB that counts the subscribers of a channel ('' =
 --       they cannot be counted here); and to keep the share reserved: the member that replaces the permit, and for
---       how long (ms)
+--       how long (ms). '' in place of that member: a permit is forced, and if field waits, it keeps its entry
 --
 -- Replies
 --   receivers        done; no entry was served
 --   'receivers'      done, and some were: the least number of processes that a message reached, -1 if one was refused
---   {0, receivers}   not ours: field had no permit, or its lease was over; its entry in the line is gone
+--   {0, receivers}   not ours: field had no permit, or its lease was over; its entry in the line is gone, if not forced
 --
 -- Sent again, it finds the replacement in place, or serves the line.
 
@@ -23,7 +23,8 @@ end
 
 -- prelude
 local field, publish, count, to, rest = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local now = clock()
+local forced, now = to == '', clock()
+if forced then to = nil end
 local ours = weight(field) and has(set, field, now)
 if ours and to then
   redis.call('zrem', set, '') -- needs no memory, and so opens the way for ZADD
@@ -36,7 +37,7 @@ if to and not ours then ours = has(set, to, now) end
 
 local served, receivers = {}, nil
 if queue and not spoiled() and queue then
-  leave(field)
+  if ours or not forced then leave(field) end
   local used = in_use(now)
   if used then used, served, receivers = serve_all(publish, count, used, now) end
 end
