@@ -46,28 +46,71 @@ func TestSemaphore_NoPartOfAPermitIsReleased(t *testing.T) {
 	})
 }
 
+// subscribed returns the subscription of process to its grants.
+func (b *permitBench) subscribed(process string) *redis.PubSub {
+	b.t.Helper()
+	s := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+process)
+	_, err := s.Receive(b.t.Context())
+	require.NoError(b.t, err)
+	return s
+}
+
+// dies makes entries of a process that is killed after that, for a semaphore with the limit 3.
+func (b *permitBench) dies(process string, fields ...string) {
+	b.t.Helper()
+	s := b.subscribed(process)
+	b.of(process, func() {
+		for _, field := range fields {
+			b.enqueue(field, 3)
+		}
+	})
+	require.NoError(b.t, s.Close())
+	redistest.Eventually(b.t, "unsubscribed", func() bool {
+		return len(b.rdb.PubSubChannels(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"*").Val()) == 0
+	})
+}
+
+func TestSemaphore_SkippedWaiterThatGivesUpLeavesNothing(t *testing.T) {
+	eachPermitBench(t, func(b *permitBench) {
+		b.take(permit(1, 3), 3)
+		b.dies("q", permit(2, 1), permit(3, 2))
+		b.dies("r", permit(4, 1))
+		require.False(b.t, b.try(permit(9, 1), 3).Held)
+		require.False(b.t, b.try(permit(9, 3), 3).Held)
+		b.release(permit(1, 3)) // skips all
+		require.Empty(b.t, b.queue())
+		require.Empty(b.t, b.holders())
+		for _, field := range []string{permit(3, 2), permit(2, 1)} {
+			b.release(field)
+		}
+		require.Len(b.t, b.rdb.HKeys(b.t.Context(), b.on.Line[3].(string)).Val(), 2, "the entry of r, and the field of its channel")
+		b.release(permit(4, 1))
+		b.requireNothing()
+	})
+}
+
+func TestSemaphore_SkippedWaiterThatGivesUpLeavesTheOthersOfItsProcessInTheirPlaces(t *testing.T) {
+	eachPermitBench(t, func(b *permitBench) {
+		b.take(permit(1, 3), 3)
+		b.dies("q", permit(2, 3), permit(3, 3))
+		require.False(b.t, b.try(permit(9, 1), 3).Held) // skips both
+		b.release(permit(3, 3))
+		defer b.subscribed("q").Close()
+		b.of("q", func() { b.enqueue(permit(4, 3), 3) })
+		b.release(permit(1, 3))
+		require.Equal(b.t, []string{permit(2, 3)}, b.holders())
+		require.Equal(b.t, []string{permit(4, 3)}, b.queue())
+	})
+}
+
 // All skipped waiters of a process come before a later one, when the process is back.
 func TestSemaphore_AllSkippedWaitersComeBeforeALaterOne(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {
 		b.take(permit(1, 1), 3)
 		b.take(permit(5, 2), 3)
-		subscribe := func() *redis.PubSub {
-			s := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"q")
-			_, err := s.Receive(b.t.Context())
-			require.NoError(b.t, err)
-			return s
-		}
-		q := subscribe()
-		b.of("q", func() {
-			b.enqueue(permit(2, 1), 3)
-			b.enqueue(permit(3, 1), 3)
-		})
-		require.NoError(b.t, q.Close())
-		redistest.Eventually(b.t, "unsubscribed", func() bool {
-			return len(b.rdb.PubSubChannels(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"*").Val()) == 0
-		})
+		b.dies("q", permit(2, 1), permit(3, 1))
 		require.False(b.t, b.try(permit(9, 1), 3).Held) // skips both
-		defer subscribe().Close()
+		defer b.subscribed("q").Close()
 		b.of("q", func() { b.enqueue(permit(4, 1), 3) })
 		require.True(b.t, b.release(permit(1, 1)).Granted)
 		require.Equal(b.t, []string{permit(2, 1), permit(5, 2)}, b.holders())

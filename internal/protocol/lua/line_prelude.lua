@@ -125,7 +125,7 @@ end
 -- Removes the entry of field, which no longer waits.
 local function leave(field)
   local place, _, _, _, _, _, channel = read(field)
-  if place and channel then redis.call('hdel', entries, channel) end
+  if place and channel and redis.call('hget', entries, channel) == field then redis.call('hdel', entries, channel) end
   redis.call('hdel', entries, field)
   unqueue(field)
 end
