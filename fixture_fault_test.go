@@ -171,9 +171,7 @@ func (b *faultBench) requireGone() {
 func (b *faultBench) awaitGone(ttl time.Duration) {
 	b.t.Helper()
 	began := time.Now()
-	require.Eventually(b.t, func() bool {
-		return b.server.Exists(b.ctx, b.key).Val() == 0
-	}, faultPatience, faultPoll)
+	redistest.Eventually(b.t, "the key is gone", func() bool { return b.server.Exists(b.ctx, b.key).Val() == 0 })
 	require.Less(b.t, time.Since(began), ttl+time.Second, "the key outlived its TTL")
 }
 
@@ -188,10 +186,9 @@ func (b *faultBench) awaitContended() {
 func (b *faultBench) awaitIdle() {
 	b.t.Helper()
 	c := b.locks
-	require.Eventually(b.t, func() bool {
-		undoing := len(c.Undoing(0)) > 0
-		return relock.NamesOf(c) == 0 && !undoing && relock.Settled(c)
-	}, faultPatience, faultPoll)
+	redistest.Eventually(b.t, "nothing is left", func() bool {
+		return relock.NamesOf(c) == 0 && len(c.Undoing(0)) == 0 && relock.Settled(c)
+	})
 }
 
 // stopReply stops the reply to the next run of s, when that has been executed, until

@@ -10,6 +10,8 @@ const (
 	SoonEnough = 15 * time.Second
 	// LookEvery is the pause between two checks.
 	LookEvery = 2 * time.Millisecond
+	// lookAtLeastEvery is the pause when a wait takes long. In a bubble a wait takes no time, but each check does.
+	lookAtLeastEvery = 20 * time.Millisecond
 )
 
 // Receive returns the next value of ch, which has to arrive within SoonEnough.
@@ -27,9 +29,11 @@ func Receive[T any](tb testing.TB, ch <-chan T) (v T) {
 // owner.
 func Eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(SoonEnough); !cond(); time.Sleep(LookEvery) {
-		if time.Now().After(end) {
+	for began := time.Now(); !cond(); {
+		waited := time.Since(began)
+		if waited > SoonEnough {
 			tb.Fatalf("still not: %s", what)
 		}
+		time.Sleep(min(max(waited/8, LookEvery), lookAtLeastEvery))
 	}
 }
