@@ -172,7 +172,7 @@ func TestAsyncUnlock_HoldsOfOneOwnerFollowOneAnother(t *testing.T) {
 			b.others = k.client(t, b.rdbs)
 			m, rival := b.mutex(opts...), k.rival(b.others, b.key)
 			var last int64
-			for i := range 100 {
+			for i := range 30 {
 				require.NoError(t, m.Lock(t.Context()), i)
 				require.Equal(t, 1, m.HoldCount())
 				if name != "" && k.against == nil {

@@ -105,43 +105,41 @@ func TestQuorum_MajorityIsMoreThanHalf(t *testing.T) {
 func TestQuorum_ContendingProcessesAreAllServed(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	for _, n := range []int{3, 5} {
-		for _, processes := range []int{2, 8} {
-			t.Run(fmt.Sprintf("%d processes on %d nodes", processes, n), func(t *testing.T) {
-				rounds := 40 / processes
-				redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-					nodes, key := b.Nodes(t, n), redistest.Key(t)
-					var all sync.WaitGroup
-					inside, count, last := 0, 0, int64(0)
-					for range processes {
-						m := relock.QuorumOn(t, locktest.ClientsOf(t, nodes)).Mutex(key, relock.WithFencing())
-						all.Go(func() {
-							for range rounds {
-								if err := m.Lock(t.Context()); err != nil {
-									t.Error(err)
-									return
-								}
-								if inside++; inside != 1 {
-									t.Error("two holders")
-								}
-								if token := m.FencingToken(); token <= last {
-									t.Errorf("token %d after %d", token, last)
-								} else {
-									last = token
-								}
-								count++
-								inside--
-								if err := m.Unlock(); err != nil {
-									t.Error(err)
-								}
+	for n, processes := range map[int]int{3: 2, 5: 8} {
+		t.Run(fmt.Sprintf("%d processes on %d nodes", processes, n), func(t *testing.T) {
+			rounds := 40 / processes
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				nodes, key := b.Nodes(t, n), redistest.Key(t)
+				var all sync.WaitGroup
+				inside, count, last := 0, 0, int64(0)
+				for range processes {
+					m := relock.QuorumOn(t, locktest.ClientsOf(t, nodes)).Mutex(key, relock.WithFencing())
+					all.Go(func() {
+						for range rounds {
+							if err := m.Lock(t.Context()); err != nil {
+								t.Error(err)
+								return
 							}
-						})
-					}
-					all.Wait()
-					require.Equal(t, rounds*processes, count)
-				})
+							if inside++; inside != 1 {
+								t.Error("two holders")
+							}
+							if token := m.FencingToken(); token <= last {
+								t.Errorf("token %d after %d", token, last)
+							} else {
+								last = token
+							}
+							count++
+							inside--
+							if err := m.Unlock(); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+				all.Wait()
+				require.Equal(t, rounds*processes, count)
 			})
-		}
+		})
 	}
 }
 
