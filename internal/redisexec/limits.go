@@ -70,7 +70,10 @@ func endOf(ctx context.Context, end time.Time) (until time.Time, watch bool) {
 // overAt returns why a wait until end is over, which was for patience, or for less if ctx ended.
 func overAt(ctx context.Context, end time.Time, patience time.Duration) error {
 	if d, ends := ctx.Deadline(); ends && !d.After(end) {
-		<-ctx.Done() // at any moment
+		select {
+		case <-ctx.Done(): // at any moment
+		case <-time.After(MinCopyPatience): // not if the wall clock has been set, or ctx does not keep its deadline
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err

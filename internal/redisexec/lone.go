@@ -18,13 +18,14 @@ import (
 //     the read, and the answer counts as that of any other copy.
 //   - An interrupted write ends the connection. With nothing in flight there is room for it, so it hangs only in a dialer's tunnel.
 
-// reserve returns the wire of p for one lone command, whose caller waits until end. nil: it is not alone, or there is no wire.
+// reserve returns the wire of p for one lone command, whose caller waits until end. nil: it is not alone, end has passed, or there
+// is no wire that takes a deadline, and loses it when the pipeline writes and reads again.
 func (p *pipeline) reserve(end time.Time) *wire {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.wire
-	if p.closed || p.writing || p.options.Limiter != nil ||
-		w == nil || w.err != nil || w.reading || w.isOld(time.Now()) || w.SetDeadline(end) != nil {
+	w, now := p.wire, time.Now()
+	if p.closed || p.writing || p.options.Limiter != nil || p.options.ReadTimeout == -2 || p.options.WriteTimeout == -2 ||
+		w == nil || w.err != nil || w.reading || w.isOld(now) || !now.Before(end) || w.SetDeadline(end) != nil {
 		return nil
 	}
 	p.writing, w.reading = true, true
@@ -40,7 +41,7 @@ func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 	}
 	p := w.pipe
 	p.bytes = appendCommand(p.bytes[:0], cmd.Cmd.Args())
-	n, err := w.Write(p.bytes)
+	n, err := w.write(p.bytes)
 	if cmd.asked.Store(n > 0); err != nil {
 		w.fail(err) // before anything is written behind a part of cmd
 	}

@@ -258,3 +258,42 @@ func TestLone_CloseEndsTheWaitForAnAnswer(t *testing.T) {
 	x.Close(ctx)
 	require.Less(t, time.Since(began), 10*time.Second)
 }
+
+// overdue is a context of an application: it does not end at its deadline. So does one with a deadline without a reading of the
+// monotonic clock, after a step of the wall clock.
+type overdue struct {
+	context.Context
+	end time.Time
+}
+
+func (o overdue) Deadline() (time.Time, bool) { return o.end, true }
+
+func TestLone_CallWhoseContextIsOverdueEnds(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b, first)
+		x := executorOn(t, rdb)
+		loneOn(t, x, rdb)
+		stopped := relay.Block(runsOf(first))
+		defer stopped.Release()
+		ended := make(chan Outcome, 1)
+		go func() {
+			ctx := overdue{context.Background(), time.Now().Add(100 * time.Millisecond)}
+			_, out := x.Run(ctx, once, first, []any{redistest.Key(t)})
+			ended <- out
+		}()
+		require.ErrorIs(t, redistest.Receive(t, ended).Err, lockerr.ErrNoAnswer)
+	})
+}
+
+func TestLone_CallWhoseTimeIsOverDoesNotEndTheConnection(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		x := executorOn(t, rdb)
+		w := loneOn(t, x, rdb)
+		_, out := x.Run(overdue{context.Background(), time.Now()}, once, idle, []any{redistest.Key(t)})
+		require.NoError(t, out.Err)
+		require.NoError(t, w.err)
+	})
+}

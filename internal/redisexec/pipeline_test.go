@@ -3,6 +3,7 @@ package redisexec
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -180,6 +182,129 @@ func awaitCut(t *testing.T, p *pipeline) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.wire.err != nil
+	})
+}
+
+// A lone command would leave the end of its wait on the connection, where nothing would take it away.
+func TestPipeline_ConnectionWithoutDeadlinesKeepsNone(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(o *redis.Options){
+		"reads":  func(o *redis.Options) { o.ReadTimeout = -2 },
+		"writes": func(o *redis.Options) { o.WriteTimeout = -2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+				rdb := redis.NewClient(redistest.Options(b.Addr, set))
+				t.Cleanup(func() { _ = rdb.Close() })
+				x := executorOn(t, rdb)
+				w := loneOn(t, x, rdb)
+				_, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
+				require.NoError(t, out.Err)
+				time.Sleep(2 * x.Patience)
+				require.NoError(t, lineUp(t, w.pipe, idle, redistest.Key(t), 1)[0].answer(t.Context()).err)
+				require.Same(t, w, w.pipe.wire, "the same connection is used")
+			})
+		})
+	}
+}
+
+// faulty is a connection of an application with faults.
+type faulty struct {
+	net.Conn
+	write, read func()
+	short       atomic.Bool // the next write loses its last byte, and does not say so
+}
+
+func (f *faulty) Write(b []byte) (int, error) {
+	if f.write != nil {
+		f.write()
+	}
+	if f.short.CompareAndSwap(true, false) {
+		return f.Conn.Write(b[:len(b)-1])
+	}
+	return f.Conn.Write(b)
+}
+
+func (f *faulty) Read(b []byte) (int, error) {
+	if f.read != nil {
+		f.read()
+	}
+	return f.Conn.Read(b)
+}
+
+func TestPipeline_PanicOfTheConnectionEndsTheConnectionOnly(t *testing.T) {
+	t.Parallel()
+	panics := func() { panic("a tunnel") }
+	for name, f := range map[string]*faulty{"writes": {write: panics}, "reads": {read: panics}} {
+		for _, alone := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", alone: ", alone), func(t *testing.T) {
+				rdb := redistest.Mini(t).Client(t)
+				x := executorOn(t, rdb)
+				w := loneOn(t, x, rdb)
+				w.Conn = &faulty{Conn: w.Conn, write: f.write, read: f.read}
+				var panicked *guard.Panic
+				if alone {
+					_, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
+					require.ErrorAs(t, out.Err, &panicked)
+					require.True(t, out.Ambiguous)
+				} else {
+					a := lineUp(t, w.pipe, idle, redistest.Key(t), 1)[0].answer(t.Context())
+					require.ErrorAs(t, a.err, &panicked)
+				}
+				_, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
+				require.NoError(t, out.Err)
+			})
+		}
+	}
+}
+
+// Otherwise the next command would be written behind a part of this one.
+func TestPipeline_ShortWriteEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		x := executorOn(t, rdb)
+		w := loneOn(t, x, rdb)
+		f := &faulty{Conn: w.Conn}
+		f.short.Store(true)
+		w.Conn = f
+		_, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
+		require.ErrorContains(t, out.Err, "short write")
+		require.True(t, out.Ambiguous)
+		require.Error(t, w.err)
+	})
+}
+
+// noisy is a connection on which something comes by itself.
+type noisy struct {
+	net.Conn
+	unasked []byte
+}
+
+func (n *noisy) Read(b []byte) (int, error) {
+	if len(n.unasked) > 0 {
+		read := copy(b, n.unasked)
+		n.unasked = n.unasked[read:]
+		return read, nil
+	}
+	return n.Conn.Read(b)
+}
+
+// Otherwise it would become the beginning of the next answer.
+func TestPipeline_PartOfAReplyThatNobodyAskedForEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		x := executorOn(t, rdb)
+		w := loneOn(t, x, rdb)
+		w.pipe.mu.Lock() // it will be read soon
+		w.Conn = &noisy{w.Conn, []byte("+")}
+		w.pipe.mu.Unlock()
+		time.Sleep(2 * restAfter)
+		answer, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
+		require.NoError(t, out.Err)
+		require.EqualValues(t, 1, answer)
+		require.ErrorIs(t, w.err, errUnasked)
 	})
 }
 

@@ -3,6 +3,7 @@ package redisexec
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
@@ -84,10 +86,19 @@ func (w *wire) send(batch []*call, bytes []byte) bool {
 	default:
 		_ = w.SetWriteDeadline(time.Now().Add(d))
 	}
-	if _, err := w.Write(bytes); err != nil {
+	if _, err := w.write(bytes); err != nil {
 		w.fail(err)
 	}
 	return true
+}
+
+// write writes to the connection, which may be the application's.
+func (w *wire) write(bytes []byte) (n int, err error) {
+	defer guard.Recover(&err)
+	if n, err = w.Conn.Write(bytes); err == nil && n < len(bytes) {
+		err = io.ErrShortWrite
+	}
+	return n, err
 }
 
 // date sets when the read of an answer ends: w may be silent for that long, but if nothing is in flight, for ever. mu is held.
@@ -145,7 +156,8 @@ func (w *wire) parse() (value any, err error) {
 }
 
 // receive waits for more of the replies.
-func (w *wire) receive() error {
+func (w *wire) receive() (err error) {
+	defer guard.Recover(&err) // as in write
 	left := copy(w.replies, w.replies[w.parsed:])
 	w.replies, w.parsed = slices.Grow(w.replies[:left], max(1, leastRead-left)), 0
 	n, err := w.Conn.Read(w.replies[left:cap(w.replies)])
@@ -159,11 +171,13 @@ func (w *wire) receive() error {
 // leastRead is the room for replies: a hundred commands have about half of it.
 const leastRead = 1 << 14
 
-// rest records so many answers, and reports whether the reader ends, because nothing else is in flight.
+// rest records so many answers, and reports whether the reader ends, because nothing else is in flight. If nothing was, it waits
+// for the end of the connection; what comes instead, even a part of a reply, ends the connection.
 func (w *wire) rest(answered int) bool {
 	w.pipe.mu.Lock()
 	defer w.pipe.mu.Unlock()
-	if w.inFlight -= answered; answered > 0 && w.isDone() {
+	w.inFlight -= answered
+	if (answered > 0 || w.parsed < len(w.replies)) && w.isDone() {
 		return true
 	}
 	w.date()
