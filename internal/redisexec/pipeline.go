@@ -184,7 +184,10 @@ func (p *pipeline) open() (w *wire, err error) {
 	if p.isClosed() {
 		return nil, redis.ErrClosed
 	}
-	dialing, cancel := context.WithTimeout(p.life, p.options.DialTimeout)
+	dialing, cancel := p.life, context.CancelFunc(func() {})
+	if p.options.DialTimeout > 0 {
+		dialing, cancel = context.WithTimeout(p.life, p.options.DialTimeout)
+	}
 	defer cancel()
 	conn, err := p.options.Dialer(dialing, p.options.Network, p.options.Addr)
 	if err != nil {
@@ -211,13 +214,18 @@ func (p *pipeline) open() (w *wire, err error) {
 			if err := connect(ctx, cn); err != nil {
 				return err
 			}
+			// It may have given up a command, and ignored that. Then go-redis sends no other: the late answer would be taken for
+			// that to ours.
+			if err := cn.Ping(ctx).Err(); err != nil && !Replied(err) {
+				return err
+			}
 		}
 		ready = true
 		return errReady
 	}
 	rdb := redis.NewClient(&o)
+	defer func() { _ = rdb.Close() }() // also after a panic: it may have subscribed to credentials
 	err = rdb.Process(p.life, redis.NewCmd(p.life, "ping"))
-	_ = rdb.Close()
 	switch {
 	case p.life.Err() != nil:
 		return nil, redis.ErrClosed

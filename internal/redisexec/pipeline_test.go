@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -208,6 +209,39 @@ func TestPipeline_ConnectionWithoutDeadlinesKeepsNone(t *testing.T) {
 	}
 }
 
+// The application's OnConnect may give up a command, and ignore that. Its answer comes when the connection is the pipeline's.
+func TestPipeline_AnswerThatOnConnectLeftIsNotTakenForAnother(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay := redistest.NewRelay(t, b.Addr)
+		stopped := relay.Block(redistest.Named("echo"))
+		rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) {
+			o.ContextTimeoutEnabled = true
+			o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+				ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+				defer cancel()
+				_ = cn.Echo(ctx, "late").Err()
+				stopped.Release()
+				return nil
+			}
+		}))
+		t.Cleanup(func() { _ = rdb.Close() })
+		answer, out := executorOn(t, rdb).Run(t.Context(), CallOptions{Attempts: 3}, idle, []any{redistest.Key(t)})
+		require.NoError(t, out.Err)
+		require.EqualValues(t, 1, answer)
+	})
+}
+
+func TestPipeline_NegativeDialTimeoutIsNone(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(redistest.Options(redistest.Mini(t).Addr, func(o *redis.Options) {
+		o.Dialer, o.DialTimeout = redistest.Dial, -1
+	}))
+	t.Cleanup(func() { _ = rdb.Close() })
+	_, out := executorOn(t, rdb).Run(t.Context(), once, idle, []any{redistest.Key(t)})
+	require.NoError(t, out.Err)
+}
+
 // faulty is a connection of an application with faults.
 type faulty struct {
 	net.Conn
@@ -305,6 +339,31 @@ func TestPipeline_PartOfAReplyThatNobodyAskedForEndsTheConnection(t *testing.T) 
 		require.NoError(t, out.Err)
 		require.EqualValues(t, 1, answer)
 		require.ErrorIs(t, w.err, errUnasked)
+	})
+}
+
+// credentials is a provider that counts its subscribers.
+type credentials struct{ subscribers atomic.Int64 }
+
+func (c *credentials) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	c.subscribers.Add(1)
+	return auth.NewBasicCredentials("app", "secret"), func() error { c.subscribers.Add(-1); return nil }, nil
+}
+
+func TestPipeline_ConnectionThatPanicsInOnConnectLeavesNoSubscriber(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		b.Miniredis.RequireUserAuth("app", "secret")
+		c := new(credentials)
+		rdb := redis.NewClient(redistest.Options(b.Addr, func(o *redis.Options) {
+			o.StreamingCredentialsProvider = c
+			o.OnConnect = func(context.Context, *redis.Conn) error { panic("no client") }
+		}))
+		t.Cleanup(func() { _ = rdb.Close() })
+		a := lineUp(t, pipeOn(t, executorOn(t, rdb), rdb), idle, redistest.Key(t), 1)[0].answer(t.Context())
+		var panicked *guard.Panic
+		require.ErrorAs(t, a.err, &panicked)
+		require.Zero(t, c.subscribers.Load())
 	})
 }
 
