@@ -41,8 +41,9 @@ func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 	}
 	p := w.pipe
 	p.bytes = appendCommand(p.bytes[:0], cmd.Cmd.Args())
-	n, err := w.write(p.bytes)
-	if cmd.asked.Store(n > 0); err != nil {
+	cmd.asked.Store(true) // whatever the write says: a tunnel may have sent what it reports as a failure
+	err := w.write(p.bytes)
+	if err != nil {
 		w.fail(err) // before anything is written behind a part of cmd
 	}
 	w.goOn()

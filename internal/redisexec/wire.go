@@ -86,19 +86,20 @@ func (w *wire) send(batch []*call, bytes []byte) bool {
 	default:
 		_ = w.SetWriteDeadline(time.Now().Add(d))
 	}
-	if _, err := w.write(bytes); err != nil {
+	if err := w.write(bytes); err != nil {
 		w.fail(err)
 	}
 	return true
 }
 
 // write writes to the connection, which may be the application's.
-func (w *wire) write(bytes []byte) (n int, err error) {
+func (w *wire) write(bytes []byte) (err error) {
 	defer guard.Recover(&err)
-	if n, err = w.Conn.Write(bytes); err == nil && n < len(bytes) {
+	n, err := w.Conn.Write(bytes)
+	if err == nil && n < len(bytes) {
 		err = io.ErrShortWrite
 	}
-	return n, err
+	return err
 }
 
 // date sets when the read of an answer ends: w may be silent for that long, but if nothing is in flight, for ever. mu is held.
