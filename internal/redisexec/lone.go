@@ -25,7 +25,7 @@ func (p *pipeline) reserve(end time.Time) *wire {
 	defer p.mu.Unlock()
 	w, now := p.wire, time.Now()
 	if p.closed || p.writing || p.options.Limiter != nil || p.options.ReadTimeout == -2 || p.options.WriteTimeout == -2 ||
-		w == nil || w.err != nil || w.reading || w.isOld(now) || !now.Before(end) || w.SetDeadline(end) != nil {
+		w == nil || w.reading || w.isOld(now) || !now.Before(end) || w.SetDeadline(end) != nil || !w.isUsable() {
 		return nil
 	}
 	p.writing, w.reading = true, true

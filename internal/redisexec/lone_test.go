@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -162,23 +161,6 @@ func TestLone_CommandHoldsUpNoWriteOfOthers(t *testing.T) {
 		for _, answered := range all {
 			require.NoError(t, redistest.Receive(t, answered).Err)
 		}
-	})
-}
-
-func TestLone_ConnectionThatIsGoneCostsNoTry(t *testing.T) {
-	t.Parallel()
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b, idle)
-		x := executorOn(t, rdb)
-		w := loneOn(t, x, rdb)
-		relay.Cut()
-		time.Sleep(2 * restAfter)
-		synctest.Wait()
-		require.Error(t, w.err, "it was noticed, although nothing was sent")
-		_, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
-		require.NoError(t, out.Err)
-		require.False(t, out.Ambiguous)
-		require.NotSame(t, w, w.pipe.wire)
 	})
 }
 

@@ -150,8 +150,7 @@ func (p *pipeline) exchange(batch []*call) {
 func (p *pipeline) connected() (*wire, error) {
 	p.mu.Lock()
 	w := p.wire
-	usable := w != nil && w.err == nil
-	rested := usable && w.inFlight == 0 && time.Since(w.idle) >= restAfter
+	usable := w != nil && w.isUsable()
 	if usable && w.isOld(time.Now()) {
 		for w.inFlight > 0 {
 			p.settled.Wait()
@@ -159,9 +158,6 @@ func (p *pipeline) connected() (*wire, error) {
 		usable = false
 	}
 	p.mu.Unlock()
-	if rested && p.isClosed() {
-		return nil, redis.ErrClosed
-	}
 	if usable {
 		return w, nil
 	}
@@ -233,7 +229,9 @@ func (p *pipeline) open() (w *wire, err error) {
 		return nil, cmp.Or(err, errOneConnection)
 	}
 	now := time.Now()
-	return &wire{Conn: conn, pipe: p, opened: now, idle: now, close: func() { stop(); _ = conn.Close() }}, nil
+	w = &wire{Conn: conn, pipe: p, opened: now, idle: now, close: func() { stop(); _ = conn.Close() }}
+	w.peek.at(conn)
+	return w, nil
 }
 
 // handedOver is a connection that go-redis does not close.

@@ -148,41 +148,14 @@ func TestPipeline_OldConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-func TestPipeline_NoticesThatTheApplicationHasClosedItsClient(t *testing.T) {
-	t.Parallel()
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		rdb := clientOf(t, b.Addr)
-		p := pipeOn(t, executorOn(t, rdb), rdb)
-		require.NoError(t, lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context()).err)
-		require.NoError(t, rdb.Close())
-		time.Sleep(restAfter)
-		a := lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context())
-		require.ErrorIs(t, a.err, redis.ErrClosed)
-	})
-}
-
-func TestPipeline_CommandThatMeetsABrokenConnectionIsSentOnANewOne(t *testing.T) {
+func TestPipeline_NoticesWhenItDialsThatTheApplicationHasClosedItsClient(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b, idle)
-		p, key := pipeOn(t, executorOn(t, rdb), rdb), redistest.Key(t)
-		require.NoError(t, lineUp(t, p, idle, key, 1)[0].answer(t.Context()).err)
-		relay.Cut()
-		awaitCut(t, p)
-		for _, cmd := range lineUp(t, p, counting, key, 3) {
-			require.NoError(t, cmd.answer(t.Context()).err)
-		}
-		require.Equal(t, "3", fmt.Sprint(b.Client(t).Get(t.Context(), key).Val()))
-	})
-}
-
-// awaitCut waits until p has noticed that its connection is cut.
-func awaitCut(t *testing.T, p *pipeline) {
-	t.Helper()
-	redistest.Eventually(t, "the pipeline's is cut", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.wire.err != nil
+		rdb := clientOf(t, b.Addr)
+		p := pipeOn(t, executorOn(t, rdb), rdb)
+		require.NoError(t, rdb.Close())
+		a := lineUp(t, p, idle, redistest.Key(t), 1)[0].answer(t.Context())
+		require.ErrorIs(t, a.err, redis.ErrClosed)
 	})
 }
 
@@ -306,39 +279,6 @@ func TestPipeline_ShortWriteEndsTheConnection(t *testing.T) {
 		require.ErrorContains(t, out.Err, "short write")
 		require.True(t, out.Ambiguous)
 		require.Error(t, w.err)
-	})
-}
-
-// noisy is a connection on which something comes by itself.
-type noisy struct {
-	net.Conn
-	unasked []byte
-}
-
-func (n *noisy) Read(b []byte) (int, error) {
-	if len(n.unasked) > 0 {
-		read := copy(b, n.unasked)
-		n.unasked = n.unasked[read:]
-		return read, nil
-	}
-	return n.Conn.Read(b)
-}
-
-// Otherwise it would become the beginning of the next answer.
-func TestPipeline_PartOfAReplyThatNobodyAskedForEndsTheConnection(t *testing.T) {
-	t.Parallel()
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		rdb := b.Client(t)
-		x := executorOn(t, rdb)
-		w := loneOn(t, x, rdb)
-		w.pipe.mu.Lock() // it will be read soon
-		w.Conn = &noisy{w.Conn, []byte("+")}
-		w.pipe.mu.Unlock()
-		time.Sleep(2 * restAfter)
-		answer, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
-		require.NoError(t, out.Err)
-		require.EqualValues(t, 1, answer)
-		require.ErrorIs(t, w.err, errUnasked)
 	})
 }
 

@@ -21,15 +21,17 @@ import (
 //	nobody reads --a batch is written--> a goroutine reads --all is answered--> nobody reads
 //	nobody reads --a lone command--> its caller reads --answered--> nobody reads, or a goroutine if there are more
 //	its caller reads --it stops waiting--> a goroutine reads
-//	nobody reads --nothing is written for restAfter--> a goroutine reads, and notices when the server closes the connection
 //	any --an error--> failed
 //
-// What can come late: the end of the call of a lone command that was answered (interrupt); attend, after all else.
+// While nobody reads, nothing is in flight. Before the next command is written, w is examined: the server may have closed it.
+//
+// What can come late: the end of the call of a lone command that was answered (interrupt).
 type wire struct {
 	net.Conn
 	pipe   *pipeline
 	opened time.Time
 	close  func() // as often as one likes
+	peek   peek
 
 	// The mutex of the pipeline guards these.
 	written  []*call   // commands that the reader has not taken yet
@@ -39,7 +41,6 @@ type wire struct {
 	reading  bool      // there is a reader
 	alone    *call     // the command whose caller is the reader; nil: none
 	asking   bool      // alone is being written
-	attended bool      // attend will run
 
 	// These are the reader's.
 	taken   []*call // from written; those before next are finished
@@ -146,7 +147,7 @@ func (w *wire) read() {
 	}
 }
 
-// errUnasked is the end of a connection on which there is more than was asked for.
+// errUnasked is the end of a connection on which there is more than was asked for, as its end.
 var errUnasked = fmt.Errorf("%w: nothing was asked", errNoReply)
 
 // parse returns the next reply. errPart: it has not come yet.
@@ -172,13 +173,11 @@ func (w *wire) receive() (err error) {
 // leastRead is the room for replies: a hundred commands have about half of it.
 const leastRead = 1 << 14
 
-// rest records so many answers, and reports whether the reader ends, because nothing else is in flight. If nothing was, it waits
-// for the end of the connection; what comes instead, even a part of a reply, ends the connection.
+// rest records so many answers, and reports whether the reader ends, because nothing else is in flight.
 func (w *wire) rest(answered int) bool {
 	w.pipe.mu.Lock()
 	defer w.pipe.mu.Unlock()
-	w.inFlight -= answered
-	if (answered > 0 || w.parsed < len(w.replies)) && w.isDone() {
+	if w.inFlight -= answered; w.isDone() {
 		return true
 	}
 	w.date()
@@ -191,37 +190,27 @@ func (w *wire) isDone() bool {
 		return false
 	}
 	if w.parsed < len(w.replies) {
-		w.err = cmp.Or(w.err, errUnasked)
-		w.close()
+		w.giveUp()
 	}
 	clear(w.taken) // which have the contexts of their calls
 	w.taken, w.next = w.taken[:0], 0
 	w.reading, w.idle = false, time.Now()
 	w.pipe.settled.Broadcast()
-	if !w.attended {
-		w.attended = true
-		time.AfterFunc(restAfter, w.attend)
-	}
 	return true
 }
 
-// restAfter is how long nobody reads a connection that is idle.
-const restAfter = time.Second
-
-// attend has a goroutine read w if that is idle.
-func (w *wire) attend() {
-	w.pipe.mu.Lock()
-	defer w.pipe.mu.Unlock()
-	w.attended = false
-	switch left := restAfter - time.Since(w.idle); {
-	case w.pipe.closed || w.err != nil || w.reading: // its end has w attended to again
-	case left > 0:
-		w.attended = true
-		time.AfterFunc(left, w.attend)
-	default:
-		w.reading = true
-		w.pipe.goroutines.Go(w.read)
+// isUsable reports whether the next command can be written. mu is held, and if nothing is in flight, the caller writes.
+func (w *wire) isUsable() bool {
+	if w.err == nil && w.inFlight == 0 && w.peek.finds() {
+		w.giveUp()
 	}
+	return w.err == nil
+}
+
+// giveUp makes w, on which nothing is in flight, unusable. mu is held.
+func (w *wire) giveUp() {
+	w.err = cmp.Or(w.err, errUnasked)
+	w.close()
 }
 
 // end finishes all commands that are left, after err. It is the reader's last step.
