@@ -389,7 +389,7 @@ func WithShardedPubSub() ClientOption {
 //
 // Promises and round trips are the same, but a busy process locks less often. For example, with a
 // PoolSize of 20, 64 goroutines with different names together reach 0.6 times the default rate, and 0.3
-// times if Redis is 1 ms away. A single goroutine is as fast as by default.
+// times if Redis is 1 ms away. A single goroutine is slower, too.
 //
 // Commands of the library compete with those of the application for connections. If all connections are
 // in use for as long as a lease, holds are lost: make PoolSize large enough for both. If a command is
