@@ -34,6 +34,13 @@ func lossless() Rules {
 	return r
 }
 
+// patient has more slack than the lease of an entry in line leaves.
+func patient() Rules {
+	r := lossless()
+	r.Slack = r.TTL / 2
+	return r
+}
+
 func prompt() Rules {
 	r := strict
 	r.Poll, r.Prompt = 400*time.Millisecond, true

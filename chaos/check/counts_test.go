@@ -92,6 +92,15 @@ func TestUnlock_ReportsTheTruth(t *testing.T) {
 		{name: "success, of nothing", want: []string{"I4"}, record: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).unlocks(5, 6, ok).unlocks(7, 8, ok)
 		}},
+		{name: "a machine too slow for the lease of an entry in line", rules: patient(), record: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).lockedInLine(255).holds(2).loses(260).unlocks(265, 270, isLost)
+		}},
+		{name: "so slow, before that lease has run out", rules: patient(), want: []string{"I4"}, record: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).lockedInLine(265).holds(2).loses(260).unlocks(265, 270, isLost)
+		}},
+		{name: "so slow after a renewal", rules: patient(), want: []string{"I4"}, record: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).lockedInLine(255).renews(2).holds(3).loses(260).unlocks(265, 270, isLost)
+		}},
 		{name: "lost, for no reason", want: []string{"I4"}, record: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).holds(2, 3, 4).unlocks(5, 6, isLost)
 		}},

@@ -144,8 +144,13 @@ func (r *run) unexplained(h *hold) bool {
 	case !r.rules.Lossless && r.disturbed(from, end):
 		return false
 	}
-	// A process that did not run, or a machine too slow for such a lease, is a reason, too.
-	return r.rules.Slack <= r.rules.TTL/2 && time.Duration(r.silence(h.process, max(end-lease, h.returned), end)) < r.rules.Slack
+	// A process that did not run, or a machine too slow for such a lease, is a reason, too. Until the first renewal the lease may
+	// be that of an entry in line, which is twice the poll.
+	slack, begin := r.rules.Slack, h.returned
+	if len(h.until) == 1 && h.until[0] <= end {
+		slack, begin = min(slack, r.rules.Poll), h.called
+	}
+	return r.rules.Slack <= r.rules.TTL/2 && time.Duration(r.silence(h.process, max(end-lease, begin), end)) < slack
 }
 
 // nothingToLose judges that a Lock that reported a loss was inside a hold. Otherwise there is a hold that no Unlock ends,

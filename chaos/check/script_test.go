@@ -76,6 +76,12 @@ func (a *actor) locks(called, returned, token int64) *actor {
 	return a
 }
 
+// lockedInLine says that the Lock just reported has the lease of its entry.
+func (a *actor) lockedInLine(until int64) *actor {
+	a.events[len(a.events)-1].Until = dawn + until*ms
+	return a
+}
+
 // keeps asks for a min hold of so many milliseconds from now on.
 func (a *actor) keeps(minHold int64) *actor {
 	a.minHold = minHold
