@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
@@ -77,7 +78,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	}()
 	t.Cleanup(func() {
 		p.stop()
-		require.NotContains(t, p.err.String(), "DATA RACE")
+		assert.NotContains(t, p.err.String(), "DATA RACE")
 		if t.Failed() {
 			t.Logf("%s: %d\n%s%s", strings.Join(p.cmd.Args, " "), p.cmd.ProcessState.ExitCode(), p.out, p.err)
 		}
