@@ -99,8 +99,7 @@ func (p *pipeline) write() {
 				cmd.finish(nil, err)
 			}
 		}
-		clear(batch)
-		p.spare = batch[:0]
+		p.spare = emptied(batch)
 	}
 }
 
@@ -113,7 +112,9 @@ func (p *pipeline) send(batch []*call) error {
 	if err := admit(p.options.Limiter, batch); err != nil {
 		return err
 	}
-	p.bytes = p.bytes[:0]
+	if p.bytes = p.bytes[:0]; cap(p.bytes) > mostKept {
+		p.bytes = nil
+	}
 	for _, cmd := range batch {
 		p.bytes = appendCommand(p.bytes, cmd.Cmd.Args())
 	}
@@ -126,6 +127,17 @@ func (p *pipeline) send(batch []*call) error {
 			return nil
 		}
 	}
+}
+
+// mostKept is the largest buffer that is kept for the next batch, in bytes. A crowd that has come once leaves nothing larger.
+const mostKept = 1 << 15
+
+// emptied returns room for the next batch in the place of a list that is over.
+func emptied(batch []*call) []*call {
+	if clear(batch); cap(batch) > mostKept/8 {
+		return nil
+	}
+	return batch[:0]
 }
 
 // exchange sends a batch on a connection of the application's pool, and waits for the answers. Behind Sentinel this takes

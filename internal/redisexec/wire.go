@@ -192,8 +192,7 @@ func (w *wire) isDone() bool {
 	if w.parsed < len(w.replies) {
 		w.giveUp()
 	}
-	clear(w.taken) // which have the contexts of their calls
-	w.taken, w.next = w.taken[:0], 0
+	w.taken, w.written, w.next = emptied(w.taken), emptied(w.written), 0 // calls have their contexts
 	w.reading, w.idle = false, time.Now()
 	w.pipe.settled.Broadcast()
 	return true
