@@ -58,7 +58,7 @@ func TestLinear_LongHistoryIsJudgedInParts(t *testing.T) {
 		}
 		return s
 	}
-	const holds = 3_000
+	const holds = 10_000
 	s := good(holds)
 	began := time.Now()
 	require.Empty(t, Run(s.events, strict).Violations)
