@@ -20,8 +20,7 @@ import (
 //
 // While there are waiters, a Client has one pub/sub connection to each deployment. With
 // [WithShardedPubSub] it has one to each master that has waiters. Commands share one pipeline to each
-// master, unless the Client was made [WithoutPipelining]. A lone command uses a second connection, which
-// is not of the Redis client's pool.
+// master, unless the Client was made [WithoutPipelining]. Its connection is not of the Redis client's pool.
 type Client struct {
 	settings settings
 	prefix   string

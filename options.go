@@ -383,15 +383,13 @@ func WithShardedPubSub() ClientOption {
 	return clientOption(func(s *clientSettings) { s.sharded = true })
 }
 
-// WithoutPipelining sends each command separately, on a connection of the Redis client's pool, except
-// that a lone command uses a connection of its own, as by default. By
-// default the commands of all goroutines share one connection to each master, by the auto-pipelining of
-// go-redis. go-redis marks that as experimental, and may change it in a minor version. Use this option
-// if you do not want to depend on it, or if it does not work with a newer go-redis.
+// WithoutPipelining sends each command separately, on a connection of the Redis client's pool. By default
+// the commands of all goroutines share one connection to each master. Use this option if a proxy does not
+// allow many commands in flight on one connection, or if all connections have to be those of the pool.
 //
 // Promises and round trips are the same, but a busy process locks less often. For example, with a
 // PoolSize of 20, 64 goroutines with different names together reach 0.6 times the default rate, and 0.3
-// times if Redis is 1 ms away. A single goroutine is as fast as by default.
+// times if Redis is 1 ms away. A single goroutine is slower, too.
 //
 // Commands of the library compete with those of the application for connections. If all connections are
 // in use for as long as a lease, holds are lost: make PoolSize large enough for both. If a command is

@@ -129,11 +129,14 @@ func TestBadInput_CallsThatNeedRedisFailTheTestInAnOutage(t *testing.T) {
 }
 
 func TestBadInput_FailedReleaseFailsTheTestWhichGoesOn(t *testing.T) {
-	c := relocktest.New(t)
-	test := &failing{T: t}
-	release := relocktest.HoldElsewhere(test, c, "name")
-	require.NoError(t, relocktest.Redis(t, c).Close()) // a mistake
-	release()
-	require.True(t, test.goesOn)
-	require.Contains(t, test.failure, `relocktest: release "name" elsewhere: `)
+	synctest.Test(t, func(t *testing.T) {
+		c := relocktest.New(t)
+		test := &failing{T: t}
+		release := relocktest.HoldElsewhere(test, c, "name")
+		require.NoError(t, relocktest.Redis(t, c).Close()) // a mistake, which is noticed with the next connection
+		relocktest.Outage(t, c, time.Second)
+		release()
+		require.True(t, test.goesOn)
+		require.Contains(t, test.failure, `relocktest: release "name" elsewhere: `)
+	})
 }

@@ -75,7 +75,7 @@ func startServer(opts []relock.ClientOption) *server {
 		DialerRetries: 1, // else it pauses between them
 		// A pool that is never full: go-redis waits for a place with timers that it keeps for
 		// the next to wait, which may be in another bubble.
-		PoolSize: poolSize, PipelinePoolSize: poolSize,
+		PoolSize: poolSize,
 		// Their set-up outlives a bubble.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})

@@ -117,6 +117,12 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 		Catch:  []string{"release-lost", "late-release"},
 	},
 	{
+		Name:   "answer-of-another",
+		Breaks: "the answer to a command that was given up is taken for that of the next command on the connection",
+		Edits:  []Edit{{Old: "w.alone = nil", New: "w.alone, w.written, w.inFlight = nil, w.written[1:], w.inFlight-1"}},
+		Catch:  []string{"slow-cancels", "release-lost"},
+	},
+	{
 		Name:   "undo-dropped",
 		Breaks: "the remains of an acquisition that was given up are not undone on Redis",
 		Edits:  []Edit{{}},

@@ -97,10 +97,10 @@ type call struct {
 	room  [10]any // for the words of most
 	asked atomic.Bool
 
-	// The parameters of its submission (see crowd), and then the result.
-	ctx       context.Context
-	submitted bool
-	queued    queued
+	// These are a pipeline's.
+	done    chan struct{} // closed at the end, after which err is set; nil: its caller reads the answer
+	err     error
+	limiter redis.Limiter // that gets the result of its batch; nil: none, or another command has it
 }
 
 // Args returns the words, and records that it was called: otherwise go-redis has not written the command.

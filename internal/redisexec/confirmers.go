@@ -34,7 +34,7 @@ func mostConfirmers(node *redis.Client) int {
 // caller bounds an answer: WAIT answers when its own time is over, which may be later than any read time-out.
 func newConfirmers(node *redis.Client) *confirmers {
 	o := ownOptions(node.Options(), mostConfirmers(node), min(node.Options().ReadTimeout, 0))
-	o.ContextTimeoutEnabled, o.PipelinePoolSize = true, -1
+	o.ContextTimeoutEnabled = true
 	return &confirmers{rdb: redis.NewClient(o)}
 }
 

@@ -5,9 +5,9 @@
 //   - flights.go has the copies of one call in flight, and takes the first answer to any of them.
 //   - call.go has the options and the outcome of a call, and the command that go-redis sends for one copy.
 //   - engine.go chooses the route of a copy to one Redis process.
-//   - quick.go has the connection for single commands; reply.go reads a late answer there.
 //   - lane.go has a route to a Redis process, which is replaced when it is silent.
-//   - pipeline.go is the pipeline of a lane, and the only file that uses go-redis' experimental API for it.
+//   - pipeline.go is the pipeline of a lane; wire.go writes commands to its connection, and reads replies, which reply.go parses;
+//     lone.go has commands that come alone, and peek.go looks at a connection on which nothing is in flight.
 //   - options.go derives the options of the library's connections from the application's.
 //   - verdict.go judges the error of one copy: was it executed, may it be sent again?
 //   - server.go has the name of a server, and its most informative failure since it last answered.

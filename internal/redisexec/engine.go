@@ -19,12 +19,12 @@ import (
 //
 //	a script that replicas have to confirm           one of the confirmers (replicas.go)
 //	the node is not known                            the application's client, which routes it
-//	the first copy, alone, not a renewal             the quick connection, if there is one (quick.go)
+//	the first copy, alone                            the pipeline of the current lane, by the caller (lone.go)
 //	after NOSCRIPT                                   as the copy that was answered so
 //	the first copy, and every second one             the current lane: a new one after a silence (lane.go)
-//	the third, the fifth and so on                   the application's pools, in case that no connection can be
-//	                                                 opened: the pipeline and a connection to itself in turns. The
-//	                                                 third goes by the lane if these have been silent, or would dial
+//	the third, the fifth and so on                   the shared lane, in case that no connection can be opened: its
+//	                                                 pipeline and the application's pool in turns. The third goes by
+//	                                                 the lane if these have been silent, or would dial
 //
 // A lane has a pipeline, or, unpipelined, sends each command on a connection of the application's pool.
 //
@@ -44,12 +44,8 @@ type engine struct {
 	// node is the application's client of it.
 	node *redis.Client
 
-	// quick changes under the mutex of the executor, or while its line is held.
-	quick  atomic.Pointer[quick]
-	opened atomic.Int64 // when a quick connection was last opened, or tried to be, in nanoseconds
-
 	lane   atomic.Pointer[lane] // the current one; it changes under the mutex of the executor
-	shared *lane                // that of the application's pools
+	shared *lane                // the first one
 	lanes  map[*lane]bool       // of our own that are not closed; guarded by the executor
 	fresh  atomic.Int64         // lanes that were opened since any has answered
 
@@ -75,7 +71,7 @@ func (g *engine) send(c try, cmd *call) answer {
 	case c.n > 1 && c.n%2 == 1:
 		pooled := g.shared.rdb.PoolStats().IdleConns > 0
 		piped := g.shared.pipe != nil && (c.piped == (c.n%4 == 1) || !pooled)
-		if c.n > 3 || l.own == nil || pooled || piped && !c.piped {
+		if c.n > 3 || !l.ours || pooled || piped && !c.piped {
 			return g.on(way{g.shared, piped}, c, cmd)
 		}
 	}
@@ -102,6 +98,37 @@ func (g *engine) on(w way, c try, cmd *call) (a answer) {
 		answers, began := l.answers.Load(), time.Now()
 		a = g.settled(c, l, answers, began, g.exec.process(c, g.server, l.rdb, cmd))
 	}
+	return g.gone(w, a)
+}
+
+// alone sends a command on the goroutine of its caller, if there is no other on the current lane. sent: there was none.
+func (g *engine) alone(c try, s *Script, keys, args []any) (a answer, sent bool) {
+	l, began := g.lane.Load(), time.Now()
+	if l.pipe == nil || l.suspect.Load() {
+		return a, false
+	}
+	wait := c.patience
+	if d := l.pace(wait); d > wait {
+		wait = c.e.atMost(c.ctx, d)
+	}
+	end, watch := endOf(c.ctx, began.Add(wait))
+	w := l.pipe.reserve(end)
+	if w == nil {
+		return a, false
+	}
+	answers := l.answers.Load()
+	a = w.ask(c.ctx, watch, newCall(c.ctx, s, g.server.scripts.lacks(s, c.sent), keys, args))
+	if a.pending != nil {
+		a.err = overAt(c.ctx, end, c.patience)
+	}
+	a = g.gone(way{l, true}, g.settled(c, l, answers, began, a))
+	a.server = g.server
+	return a, true
+}
+
+// gone completes the answer to a command that went that way.
+func (g *engine) gone(w way, a answer) answer {
+	l := w.lane
 	if a.way = w; a.pending != nil {
 		pending := a.pending
 		a.pending = func(ctx context.Context) answer {
@@ -116,7 +143,7 @@ func (g *engine) on(w way, c try, cmd *call) (a answer) {
 		// The address led to another server, or to a master that is none any more, when the connection was opened.
 		// go-redis closes a connection on which a write was refused, but not that of a full-duplex pipeline.
 		l.suspect.Store(true)
-	case errors.Is(a.err, redis.ErrClosed) && (l.own != nil || g.lane.Load() != l):
+	case errors.Is(a.err, redis.ErrClosed) && (l.ours || g.lane.Load() != l):
 		a.err = errNotSent // the lane was closed, not the client
 	case unsent(a.err):
 		g.exec.barred(g, l)
@@ -154,19 +181,16 @@ func (g *engine) settled(c try, l *lane, answers uint64, began time.Time, a answ
 // holds are renewed at once on a slow machine, a second copy of each renewal would make it slower still.
 func (g *engine) submit(c try, l *lane, cmd *call) answer {
 	began := time.Now()
-	queued := l.pipe.submit(c.ctx, cmd, g.underWay.Load())
+	l.pipe.submit(cmd)
 	wait, cancel := c.wait, context.CancelFunc(func() {})
 	for {
 		// Read before the wait: an answer to any command that comes during it shows that the lane is alive.
 		answers := l.answers.Load()
-		a := queued.answer(wait)
+		a := cmd.answer(wait)
 		cancel()
 		if a.pending != nil && c.ctx.Err() == nil && c.patience > 0 && l.answers.Load() != answers {
 			wait, cancel = g.exec.limits.within(c.ctx, c.patience)
 			continue
-		}
-		if a.pending != nil {
-			l.stuck.Go(func() { _ = queued.future.Wait() })
 		}
 		return g.settled(c, l, answers, began, a)
 	}
@@ -192,8 +216,7 @@ func answerTo(cmd *call, err error) answer {
 	return answer{err: err}
 }
 
-// close ends the lanes, and waits for the command on the quick connection. It blocks for as long as that command does,
-// which its patience bounds, and for as long as go-redis takes to close.
+// close ends the lanes. It blocks for as long as go-redis takes to close.
 func (g *engine) close() {
 	var err error
 	defer guard.Recover(&err)
@@ -201,14 +224,9 @@ func (g *engine) close() {
 	g.exec.mu.Lock()
 	lanes := slices.Collect(maps.Keys(g.lanes))
 	clear(g.lanes)
-	q := g.quick.Swap(nil)
 	g.exec.mu.Unlock()
 	for _, l := range lanes {
 		l.close()
-	}
-	if q != nil {
-		q.line.Lock()
-		q.close()
 	}
 	g.shared.close()
 }
@@ -240,11 +258,11 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 		e = &engine{
 			exec:   x,
 			node:   node,
-			shared: x.openLane(x.cloneOf(node)),
 			lanes:  make(map[*lane]bool),
 			server: serverOf(node),
 			waits:  make(chan struct{}, mostConfirmers(node)),
 		}
+		e.shared = x.openSharedLane(e)
 		e.lane.Store(e.shared)
 		x.engines[node] = e
 		x.dropDeparted()

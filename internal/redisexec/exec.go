@@ -65,10 +65,9 @@ const MinCopyPatience = 50 * time.Millisecond
 // Executor runs scripts on one Redis deployment, and reports for each call whether every copy was answered. All safety under
 // lost replies depends on that.
 //
-// Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
-// for each master; one that comes alone goes on a quick connection. go-redis' resending is off for every command; the executor
-// resends by itself, by two routes in turns: a lane, which is a new one after a silence, and the
-// application's pool, in case that no new connection can be opened.
+// Commands go through a pipeline to each master. go-redis' resending is off for every command; the executor resends by itself, by
+// two routes in turns: a lane, which is a new one after a silence, and the application's pool, in case that no new connection can
+// be opened.
 type Executor struct {
 	// Now is the clock that it times its copies by.
 	Now clock.Clock
@@ -245,7 +244,7 @@ func (a answer) giveUp() {
 
 // send sends one copy, by its digest, and in full if Redis does not have the script.
 func (x *Executor) send(c try, s *Script, keys, args []any) answer {
-	a, sent := x.sendQuickly(c, s, keys, args, false)
+	a, sent := x.sendAlone(c, s, keys, args)
 	if sent && a.err == nil {
 		a.sent, a.n = c.sent, c.n
 		return a
@@ -265,6 +264,17 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 		a.err = lockerr.NoAnswerWithin(c.patience)
 	}
 	return a
+}
+
+// sendAlone sends a first copy on the goroutine of the caller, and reports whether it did: see lone.go.
+func (x *Executor) sendAlone(c try, s *Script, keys, args []any) (a answer, sent bool) {
+	if c.n > 1 || c.e.Replicas.N > 0 || x.late.has(keys) {
+		return a, false
+	}
+	if g := x.engineOf(c.ctx, keys[0].(string)); g != nil {
+		return g.alone(c, s, keys, args)
+	}
+	return a, false
 }
 
 // sendAll sends a copy again if by its first answer a the server does not have the script, or refuses it before its first write
@@ -297,13 +307,7 @@ func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answ
 	now := x.Now()
 	full := a.server.scripts.missed(s, c.sent, now)
 	c.sent, c.way = now, a.way // the connection is open there, which may have taken a while
-	sent := false
-	if a.way.lane == nil {
-		a, sent = x.sendQuickly(*c, s, keys, args, full)
-	}
-	if !sent || isRedirect(a.err) {
-		a = x.dispatch(*c, s, keys, args, full)
-	}
+	a = x.dispatch(*c, s, keys, args, full)
 	// The script that another call has sent is not there yet, or went to another server.
 	if !full && unknownScript(a.err) {
 		c.sent = x.Now()

@@ -10,10 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
 )
 
-// A lane is a route to one Redis process. Each engine begins with the lane of the application's pools. If a copy of a command
+// A lane is a route to one Redis process. Each engine begins with the shared lane. If a copy of a command
 // is not answered on the current lane, the connection may be dead: a client is not notified if a gateway has dropped the
 // connection, and after a quiet night this may be the state of all connections of a pool. So the next copy, of any call, uses a
 // new lane, with a connection that is dialed for it.
@@ -22,7 +21,7 @@ import (
 //	suspect --answered--> current
 //	suspect --another command--> replaced by a new lane of our own, which is current
 //	replaced --answered, while the new one is still opening--> current again: it was only slow
-//	a new lane that cannot be opened --> the lane of the application's pools is current again
+//	a new lane that cannot be opened --> the shared lane is current again
 //
 // Invariants:
 //   - A lane that has answered is not closed because it is slow. After it is replaced, commands on it may still be answered. It
@@ -31,55 +30,61 @@ import (
 //     lane that never answered is closed then. So an outage opens one connection at a time, however many calls fail, and its
 //     end is noticed soon.
 type lane struct {
-	rdb  *redis.Client
-	pipe *pipeline // nil: each command has a connection of rdb's pool to itself
+	pipe *pipeline     // nil: each command has a connection of rdb's pool to itself
+	rdb  *redis.Client // of the shared lane, or without a pipeline
 
-	own    *dialed // the connection, if rdb is ours; nil: rdb shares the application's pools
+	ours   bool    // false: the shared one
+	own    *dialed // the connection of rdb, if that is ours
 	opened clock.Instant
 
 	answers atomic.Uint64 // that have come
 	took    atomic.Int64  // the time until the last one
 	suspect atomic.Bool
-	stuck   group.Group // commands of the pipeline that were given up, and have not ended
 }
 
-// openLane returns a lane on rdb.
-func (x *Executor) openLane(rdb *redis.Client) *lane {
-	l := &lane{rdb: rdb, opened: x.Now()}
+// openSharedLane returns the first lane of g, which also has the application's pools.
+func (x *Executor) openSharedLane(g *engine) *lane {
+	l := &lane{rdb: x.cloneOf(g.node), opened: x.Now()}
 	if !x.Unpipelined {
-		l.pipe = openPipeline(rdb)
+		l.pipe = x.openPipeline(g)
+		if g.node.Options().Addr == behindSentinel {
+			l.pipe.pool = l.rdb
+		}
 	}
 	return l
 }
 
-// openOwnLane returns a lane to node on connections of our own. Although a pipeline uses only one of them, the pool is as
-// large as the application's. In a small pool a few failed dials would be too many: after as many failed dials as the pool
-// has room for, go-redis dials once a second until the pool is closed, and a little longer.
-func (x *Executor) openOwnLane(node *redis.Client) *lane {
-	o, own := ownOptions(node.Options(), node.Options().PoolSize, x.readTimeout(node)), new(dialed)
-	o.Dialer = own.dialer(o.Dialer)
-	l := x.openLane(redis.NewClient(o))
-	l.own = own
+// openOwnLane returns a lane of g on connections of our own. Without a pipeline the pool is as large as the application's. In a
+// small pool a few failed dials would be too many: after as many failed dials as the pool has room for, go-redis dials once a
+// second until the pool is closed, and a little longer.
+func (x *Executor) openOwnLane(g *engine) *lane {
+	l := &lane{ours: true, opened: x.Now()}
+	if x.Unpipelined {
+		l.own = new(dialed)
+		o := ownOptions(g.node.Options(), g.node.Options().PoolSize, x.readTimeout(g.node))
+		o.Dialer = l.own.dialer(o.Dialer)
+		l.rdb = redis.NewClient(o)
+	} else {
+		l.pipe = x.openPipeline(g)
+	}
 	return l
 }
 
 // close ends a lane. If the connection is the library's own, it interrupts commands in flight, for which go-redis would wait
-// until their time-outs. On the application's pools it waits. The application may close its client meanwhile. If two goroutines
-// close a pipeline of go-redis, the second waits for a mutex, which stops the clock of a bubble of synctest.
+// until their time-outs. On the shared lane, it waits for them.
 func (l *lane) close() {
 	switch {
 	case l.own != nil:
 		l.own.close()
 		_ = l.rdb.Close()
+	case l.pipe != nil && l.ours:
+		l.pipe.close(0)
 	case l.pipe != nil:
-		ctx, cancel := context.WithTimeout(context.Background(), mostPatience) // where connections have no time-outs
-		defer cancel()
-		l.stuck.Wait(ctx)
-		l.pipe.close()
+		l.pipe.close(dialTime / 2) // so Close sees the end of it
 	}
 }
 
-// dialed is the last connection that a client of our own has dialed. The pipeline of a lane has one at a time.
+// dialed is the last connection that a client of our own has dialed.
 type dialed struct {
 	mu     sync.Mutex
 	conn   net.Conn // nil: none yet
@@ -121,7 +126,7 @@ func (l *lane) pace(patience time.Duration) time.Duration {
 // isSuspect reports whether the nth copy of a command needs another lane than l. The copy before the third has gone on l:
 // if that is new, and has answered nothing yet, the third does not wait until l is suspect.
 func (l *lane) isSuspect(n int) bool {
-	return l.suspect.Load() || n > 2 && l.own != nil && l.answers.Load() == 0
+	return l.suspect.Load() || n > 2 && l.ours && l.answers.Load() == 0
 }
 
 // unanswered records that a copy on l was not answered in its time, when l had given so many answers before it.
@@ -173,10 +178,10 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 	switch l = g.lane.Load(); {
 	case x.engines[g.node] != g, !l.isSuspect(n): // mutant: silent-lane-reused
 		return l
-	case l.own != nil && l.answers.Load() == 0 && now.Since(l.opened) < trial:
+	case l.ours && l.answers.Load() == 0 && now.Since(l.opened) < trial:
 		return l // it may be opening still
 	}
-	fresh := x.openOwnLane(g.node)
+	fresh := x.openOwnLane(g)
 	g.lanes[fresh] = true
 	g.lane.Store(fresh)
 	g.fresh.Add(1)
@@ -190,7 +195,7 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 
 // retire closes a lane of the library's own after d, unless it is current again by then. mu is held.
 func (x *Executor) retire(g *engine, l *lane, d time.Duration) {
-	if l.own == nil {
+	if !l.ours {
 		return
 	}
 	time.AfterFunc(d, func() {
@@ -205,7 +210,7 @@ func (x *Executor) retire(g *engine, l *lane, d time.Duration) {
 
 // barred gives up a lane on which no connection can be opened.
 func (x *Executor) barred(g *engine, l *lane) {
-	if l.own != nil && l.answers.Load() == 0 {
+	if l.ours && l.answers.Load() == 0 {
 		x.switchTo(g, l, g.shared)
 		g.shared.suspect.Store(false)
 	}

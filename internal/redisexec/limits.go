@@ -58,16 +58,27 @@ func (l *Limits) within(ctx context.Context, d time.Duration) (context.Context, 
 	return context.WithTimeout(ctx, d)
 }
 
-// untilEndOf returns ctx if it ends by the clock alone, within d after now; otherwise a context that ends in d. watch: ctx
-// may end before it.
-func (l *Limits) untilEndOf(ctx context.Context, now time.Time, d time.Duration) (until context.Context, watch bool) {
-	if outlasts(ctx, now, d) {
-		return l.from(now, d), false
+// endOf returns the earlier one of end and the end of ctx by the clock. watch: ctx may end before that.
+func endOf(ctx context.Context, end time.Time) (until time.Time, watch bool) {
+	if d, ends := ctx.Deadline(); ends && d.Before(end) {
+		end = d
 	}
-	if c, byTime := ctx.(*limit); byTime {
-		return c, false
+	_, byTime := ctx.(*limit)
+	return end, !byTime && ctx.Done() != nil
+}
+
+// overAt returns why a wait until end is over, which was for patience, or for less if ctx ended.
+func overAt(ctx context.Context, end time.Time, patience time.Duration) error {
+	if d, ends := ctx.Deadline(); ends && !d.After(end) {
+		select {
+		case <-ctx.Done(): // at any moment
+		case <-time.After(MinCopyPatience): // not if the wall clock has been set, or ctx does not keep its deadline
+		}
 	}
-	return l.from(now, d), true
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return lockerr.NoAnswerWithin(patience)
 }
 
 // outlasts reports whether ctx certainly does not end within d after now. For most contexts this is unknown.

@@ -17,13 +17,13 @@ import (
 // o was normalized by go-redis, which reads a 0 as "the default". So "none" is written as -1 again.
 func ownOptions(o *redis.Options, conns int, readTimeout time.Duration) *redis.Options {
 	own := *o
-	own.PoolSize, own.MaxConcurrentDials, own.PipelinePoolSize = conns, 0, conns
+	own.PoolSize, own.MaxConcurrentDials = conns, 0
 	own.MinIdleConns, own.MaxIdleConns, own.MaxActiveConns = 0, 0, 0
 	own.DialerRetries, own.MaxRetries = 1, -1 // the executor tries again by itself
 	own.ReadTimeout, own.WriteTimeout = denormalized(readTimeout), denormalized(o.WriteTimeout)
 	own.MinRetryBackoff, own.MaxRetryBackoff = cmp.Or(o.MinRetryBackoff, -1), cmp.Or(o.MaxRetryBackoff, -1)
 	own.Limiter = marked(o.Limiter)
-	own.ClientSideCache, own.ClientSideCacheConfig = nil, nil
+	own.Protocol = 2                    // see readReply; so there is no client-side cache either
 	own.PushNotificationProcessor = nil // one cannot serve two clients
 	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &own

@@ -23,22 +23,22 @@ const (
 
 // fates says of each option what becomes of it. A new one of go-redis' is to be decided on, and added.
 var fates = map[string]string{
-	"Network": kept, "Addr": kept, "NodeAddress": kept, "ClientName": kept, "Dialer": kept, "OnConnect": kept, "Protocol": kept,
+	"Network": kept, "Addr": kept, "NodeAddress": kept, "ClientName": kept, "Dialer": kept, "OnConnect": kept,
 	"Username": kept, "Password": kept, "CredentialsProvider": kept, "CredentialsProviderContext": kept,
 	"StreamingCredentialsProvider": kept, "DB": kept, "TLSConfig": kept, "readOnly": kept,
 	"DisableIndentity": kept, "DisableIdentity": kept, "IdentitySuffix": kept, "UnstableResp3": kept,
 	"DialTimeout": kept, "DialerRetryTimeout": kept, "DialerRetryBackoff": kept, "WriteTimeout": kept,
 	"ContextTimeoutEnabled": kept, "ReadBufferSize": kept, "WriteBufferSize": kept,
-	"PipelineReadBufferSize": kept, "PipelineWriteBufferSize": kept,
 	"PoolFIFO": kept, "PoolTimeout": kept, "ConnMaxIdleTime": kept, "ConnMaxLifetime": kept, "ConnMaxLifetimeJitter": kept,
 	"FailingTimeoutSeconds": kept,
 
 	"MaxRetries": ours, "DialerRetries": ours, "ReadTimeout": ours, "Limiter": ours, // which asks the application's
-	"PoolSize": ours, "MaxConcurrentDials": ours, "PipelinePoolSize": ours,
+	"Protocol": ours, "PoolSize": ours, "MaxConcurrentDials": ours,
 	"MinIdleConns": ours, "MaxIdleConns": ours, "MaxActiveConns": ours,
 	"PushNotificationProcessor": ours, "MaintNotificationsConfig": ours, // of go-redis' own, and off
-	"ClientSideCacheConfig": ours, "ClientSideCache": ours, // off
 
+	"PipelinePoolSize": unused, "PipelineReadBufferSize": unused, "PipelineWriteBufferSize": unused,
+	"ClientSideCacheConfig": unused, "ClientSideCache": unused, // without RESP 3
 	"MinRetryBackoff": unused, "MaxRetryBackoff": unused, "AutoPipelineOptions": unused,
 	"ClientSideCacheStrategy": unused, "ClientSideCacheRefreshOnInvalidate": unused, "ClientSideCacheCoalesceMisses": unused,
 	"ClientSideCacheInvalidationBatchWindow": unused,

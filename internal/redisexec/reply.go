@@ -1,71 +1,80 @@
 package redisexec
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// readReply reads the reply to a script, in RESP 2, and returns what go-redis would: for answers that come when go-redis
-// has given the command up.
-func readReply(r *bufio.Reader) (any, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return nil, err
+// parseReply parses the reply to a script, in RESP 2, that b begins with. It returns what go-redis would, and the length of the
+// reply. errPart: b is only the beginning of a reply.
+func parseReply(b []byte) (value any, n int, err error) {
+	end := bytes.IndexByte(b, '\n')
+	if end < 0 && len(b) <= mostOfReply {
+		return nil, 0, errPart
 	}
-	kind, text := line[0], line[1:max(1, len(line)-len("\r\n"))]
+	line := bytes.TrimSuffix(b[:max(0, end)], []byte("\r"))
+	if len(line) == 0 {
+		return nil, 0, errNoReply
+	}
+	n = end + 1
+	kind, text := line[0], line[1:]
 	switch kind {
 	case '+':
-		return text, nil
+		return string(text), n, nil
 	case '-':
-		return nil, replyError(text)
+		return nil, n, replyError(text)
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
+	number, err := strconv.ParseInt(string(text), 10, 64)
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %q", errNoReply, line)
+	case err != nil, kind != ':' && number > mostOfReply:
 	case kind == ':':
-		return n, nil
-	case n < 0:
-		return nil, redis.Nil
-	case n > mostOfReply:
-		return nil, fmt.Errorf("%w: %q", errNoReply, line)
+		return number, n, nil
+	case number < 0:
+		return nil, n, redis.Nil
 	case kind == '$':
-		text := make([]byte, n+int64(len("\r\n")))
-		_, err := io.ReadFull(r, text)
-		return string(text[:n]), err
+		if end = n + int(number) + len("\r\n"); end > len(b) {
+			return nil, 0, errPart
+		}
+		return string(b[n : n+int(number)]), end, nil
 	case kind == '*':
-		return readElements(r, make([]any, n))
+		return parseElements(b, n, int(number))
 	}
-	return nil, fmt.Errorf("%w: %q", errNoReply, line)
+	return nil, 0, fmt.Errorf("%w: %q", errNoReply, line[:min(len(line), 100)])
 }
 
-// readElements fills all with replies. A nil, or an error reply, is an element as well.
-func readElements(r *bufio.Reader, all []any) (any, error) {
-	for i := range all {
-		element, err := readReply(r)
-		var message redis.Error
+// parseElements parses the elements of a list, which begin at b[n]. A nil, or an error reply, is an element as well.
+func parseElements(b []byte, n, number int) (value any, end int, err error) {
+	if len(b)-n < number*len("+\r\n") { // so nothing is allocated for elements that are not there
+		return nil, 0, errPart
+	}
+	list := make([]any, number)
+	for i := range list {
+		element, size, err := parseReply(b[n:])
 		switch {
 		case err == nil:
-			all[i] = element
-		case errors.Is(err, redis.Nil):
-		case errors.As(err, &message):
-			all[i] = message
+			list[i] = element
+		case err == redis.Nil:
+		case Replied(err):
+			list[i] = err
 		default:
-			return nil, err
+			return nil, 0, err
 		}
+		n += size
 	}
-	return all, nil
+	return list, n, nil
 }
 
-// mostOfReply bounds the length of a string or list, so that no nonsense is waited for: scripts return a few names.
+// mostOfReply bounds the length of a line, a string or a list, so that no nonsense is waited for: scripts return a few names.
 const mostOfReply = 1 << 24
 
-var errNoReply = errors.New("this is no reply of Redis")
+var (
+	errPart    = errors.New("only the beginning of a reply has come")
+	errNoReply = errors.New("this is no reply of Redis")
+)
 
 // replyError is an error reply.
 type replyError string

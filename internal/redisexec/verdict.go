@@ -94,7 +94,7 @@ func judge(err error) verdict {
 		return unknown
 	case errors.As(err, &server):
 		return judgeReply(server.Error())
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), notTaken(err):
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return transient
 	case errors.As(err, &network) && network.Op == "dial": // there was no connection to send it on
 		return transient

@@ -123,7 +123,7 @@ func standalone(user string, args ...string) func(testing.TB) *Patient {
 			must(tb, root.Do(tb.Context(), "acl", "setuser", name, "on", ">secret", "~*", "&*", "+@all").Err())
 		}
 		must(tb, root.Close())
-		p.Admin = connect(server.Addr, "admin", redis.Options{PoolSize: 1, PipelinePoolSize: -1})
+		p.Admin = connect(server.Addr, "admin", redis.Options{PoolSize: 1})
 		p.Rdb = connect(p.Relay.Addr, user, redis.Options{})
 		prefix := Key(tb)
 		p.Names = func(purpose string) []string { return []string{prefix + purpose} }

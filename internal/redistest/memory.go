@@ -171,7 +171,7 @@ func Options(addr string, changes ...func(*redis.Options)) *redis.Options {
 	opt := &redis.Options{Addr: addr}
 	if isInMemory(addr) {
 		opt.Dialer = Dial
-		opt.PoolSize, opt.PipelinePoolSize = memoryPool, memoryPool
+		opt.PoolSize = memoryPool
 		// Their setup would outlive the bubble.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}

@@ -22,8 +22,8 @@ type Way struct {
 	runs Match // of the script
 }
 
-// NewWay returns the way of the script with this source, which is loaded. If the mishap requires it, go-redis has one pool
-// of one connection.
+// NewWay returns the way of the script with this source, which is loaded. If the mishap requires it, go-redis has a pool of
+// one connection.
 func NewWay(tb testing.TB, m *Mishap, source string) *Way {
 	tb.Helper()
 	server := NewServer(tb)
@@ -32,8 +32,8 @@ func NewWay(tb testing.TB, m *Mishap, source string) *Way {
 		tb: tb, runs: Script(source),
 	}
 	opts := &redis.Options{Addr: w.Relay.Addr, DialerRetries: 1}
-	if m.narrow {
-		opts.PoolSize, opts.PipelinePoolSize, opts.PoolTimeout = 1, -1, 20*time.Millisecond
+	if m.Narrow {
+		opts.PoolSize, opts.PoolTimeout = 1, 20*time.Millisecond
 	}
 	w.Rdb = redis.NewClient(opts)
 	tb.Cleanup(func() { _ = w.Rdb.Close() })
@@ -50,8 +50,7 @@ type Mishap struct {
 	Means    Meaning
 	Executed bool // at the latest after the end of the fault
 	Lasts    bool
-
-	narrow bool
+	Narrow   bool // go-redis has a pool of one connection
 }
 
 // Mishaps by name.
@@ -106,7 +105,7 @@ var Mishaps = map[string]*Mishap{
 				must(w.tb, Receive(w.tb, pop))
 			}
 		},
-		Is: []error{redis.ErrPoolTimeout}, Means: Transient, Lasts: true, narrow: true,
+		Is: []error{redis.ErrPoolTimeout}, Means: Transient, Lasts: true, Narrow: true,
 	},
 	"a client that the application has closed": {
 		Befall: func(w *Way) { must(w.tb, w.Rdb.Close()) },

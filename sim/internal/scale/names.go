@@ -24,7 +24,7 @@ type NamesResult struct {
 	ServerBytes    float64 // and in the embedded server
 	Goroutines     float64 // in all, more than before, while they are held
 	Renewals       float64 // commands per second meanwhile
-	LeftBytes      float64 // for each name, a few seconds after it was unlocked
+	LeftBytes      float64 // for each name, some time after it was unlocked
 	LeftGoroutines float64 // in all
 }
 
@@ -62,7 +62,7 @@ func (n Names) Run() (NamesResult, error) {
 	if err := n.each(w, n.Count, (*relock.Mutex).Unlock); err != nil {
 		return res, err
 	}
-	time.Sleep(5 * time.Second)
+	time.Sleep(keeps) // a bubble keeps a timer that was stopped, and what it refers to, until its time
 	left := memoryNow()
 	res.LeftBytes, res.LeftGoroutines = left.each(before, n.Count).bytes, left.goroutines-before.goroutines
 	return res, nil
