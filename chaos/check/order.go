@@ -8,8 +8,8 @@ import (
 // I7: fair locks are served in order: if a waiter was in the line before another owner asked, it gets the lock first.
 //
 // A waiter is in the line from the answer of Redis that it waits. The tokens show who was served first. An entry is a
-// lease: the waiter may lose it during a fault, or while the traffic or its own process stands still. A waiter that gives
-// up has no entry. Workers that share an owner are left out, because one request may count for all.
+// lease: the waiter may lose it during a fault, or while the traffic or its own process stands still, and then waits at the
+// end of the line, as is documented. A waiter that gives up has no entry. Workers that share an owner are left out, because one request may count for all.
 func (r *run) order() {
 	by := make(map[string][]*hold)
 	for _, h := range r.holds {
@@ -49,11 +49,14 @@ func (r *run) excused(h *hold) bool {
 }
 
 // stopped reports whether a process did not run for so long that h may have lost its entry. An entry lives for two safety
-// polls, or for the lease of the lock if that is less, and is polled three times in that time.
+// polls, or for the lease of the lock if that is less, and is polled three times in that time. So the entry is lost if a poll
+// is late by two thirds of its life. A beat shows how long a busy machine delayed one goroutine, but a poll and its answer
+// wait for about four: that of the waiter, of each end of the connection, and Redis. Other threads of the process may run
+// meanwhile, so the delays of the beats are not those of the poll, but about as long.
 func (r *run) stopped(process int, h *hold) bool {
 	place := 2 * int64(r.rules.Poll)
 	if len(h.until) > 0 {
 		place = min(place, h.until[0]-h.returned)
 	}
-	return r.wasPaused(process, h.called, h.returned) || r.stoodStill(process, h.called, h.returned, place/2)
+	return r.wasPaused(process, h.called, h.returned) || r.stoodStill(process, h.called, h.returned, place*2/3/4)
 }

@@ -72,15 +72,19 @@ func TestOrder_FairLocksAreServedInOrder(t *testing.T) {
 			hasty(s, 105, 2)
 		}},
 		{name: "not while the machine lets the waiter's process wait for so long that its place may be over", record: func(s *script) {
-			s.by(2, "b").beats(0, 20).beats(100, 300)
+			s.by(2, "b").beats(0, 20).beats(60, 300)
 			brief(s, 150)
 		}},
-		{name: "also while it lets it wait for less", want: []string{"I7"}, record: func(s *script) {
-			s.by(2, "b").beats(0, 20).beats(80, 300)
+		{name: "also while it runs all the time", want: []string{"I7"}, record: func(s *script) {
+			s.by(2, "b").beats(0, 300)
 			brief(s, 150)
 		}},
 		{name: "also while it lets it wait for as long, and its place lives for longer", want: []string{"I7"}, record: func(s *script) {
 			s.by(2, "b").beats(0, 20).beats(100, 300)
+			brief(s, 990)
+		}},
+		{name: "not while it lets it wait for longer than a sixth of any place", record: func(s *script) {
+			s.by(2, "b").beats(0, 20).beats(110, 300)
 			brief(s, 990)
 		}},
 		{name: "also while another one is stopped", want: []string{"I7"}, record: func(s *script) {

@@ -8,8 +8,8 @@ var All = []Mutant{
 		Breaks: "an acquisition increments the hold count instead of setting it to 1: a repeated copy counts twice",
 		Edits: []Edit{
 			{Old: "'hset'", New: "'hincrby'"},
-			{Old: "lengthen(", New: "redis.call('hincrby', KEYS[i], field, 1) lengthen("},
-			{Old: "lengthen(", New: "redis.call('hincrby', lock, field, 1) lengthen("},
+			{Old: "lengthen(", New: "redis.call('hincrby', KEYS[i], field, 1) and lengthen("},
+			{Old: "lengthen(", New: "redis.call('hincrby', lock, field, 1) and lengthen("},
 		},
 		Catch: []string{"counted-twice"},
 	},

@@ -39,10 +39,8 @@ local token, bad = next_token(n, last)
 if not token then return {-3, bad} end
 
 for i = 1, n do
-  if ours[i] then
-    -- mutant: acquire-increments/2
-    lengthen(KEYS[i], lease)
-  else
+  -- mutant: acquire-increments/2
+  if not (ours[i] and lengthen(KEYS[i], lease)) then
     local refused = take(KEYS[i], field, lease)
     if refused then
       for j = 1, i - 1 do

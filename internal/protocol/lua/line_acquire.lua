@@ -80,10 +80,8 @@ end
 
 token = token or token_for(keep)
 if not token then return {-3, 1} end
-if ours then
-  -- mutant: acquire-increments/3
-  lengthen(lock, lease)
-else
+-- mutant: acquire-increments/3
+if not (ours and lengthen(lock, lease)) then
   local refused = take(lock, field, lease)
   if refused then return refused end
 end

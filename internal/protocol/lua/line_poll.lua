@@ -49,8 +49,7 @@ for i = 3, #ARGV, 3 do
   local keep, seen = string.match(ARGV[i + 2], '^(%-?%d+) ?(%d*)$')
   if waiting[field] then
     status, token = 0, last_token(keep)
-  elseif held(lock, field) then
-    lengthen(lock, ARGV[i + 1])
+  elseif held(lock, field) and lengthen(lock, ARGV[i + 1]) then
     token = last_token(keep)
     if field == served then
       -- mutant: poll-mints-again/1

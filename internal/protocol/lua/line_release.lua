@@ -45,7 +45,12 @@ if type(entry) == 'string' and known and first ~= ARGV[1] then
     if redis.call('exists', KEYS[3]) == 0 then redis.call('hdel', KEYS[4], '', 'aside') end -- see unqueue
     redis.call('hset', KEYS[1], first, '1')
     local receivers
-    if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
+    local set = redis.pcall('pexpire', KEYS[1], lease)
+    if set == 0 then -- see take
+      redis.call('hset', KEYS[1], first, '1')
+      set = redis.pcall('pexpire', KEYS[1], lease)
+    end
+    if type(set) == 'table' then
       redis.call('hdel', KEYS[1], first, ARGV[1]) -- see take
       receivers = redis.pcall(publish, channel, '0')
     else

@@ -32,6 +32,10 @@ if type(used) == 'number' and used < tonumber(ARGV[3]) and (used > 0 or found ==
   -- NX: a copy of a request that was granted finds the permit.
   if fits and redis.call('zadd', KEYS[1], 'nx', string.format('%.0f', now + ARGV[2]), ARGV[1]) == 1 then
     local set = redis.pcall('pexpire', KEYS[1], life)
+    if set == 0 then -- see give
+      redis.call('zadd', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[1])
+      set = redis.pcall('pexpire', KEYS[1], life)
+    end
     if type(set) ~= 'table' then return 1 end
     redis.call('zrem', KEYS[1], ARGV[1]) -- see give
     return set
@@ -67,5 +71,5 @@ if not redis.call('zscore', set, field) then
     return give(field, now, lease) or 1
   end
 end
-prolong(set, field, now, lease)
+if not prolong(set, field, now, lease) then return give(field, now, lease) or 1 end
 return 1

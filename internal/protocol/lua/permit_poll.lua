@@ -35,7 +35,7 @@ for i = 3, #ARGV, 3 do
   elseif has(set, field, now) then
     status = 1
   end
-  if status > 0 then prolong(set, field, now, ARGV[i + 1]) end
+  if status > 0 and not prolong(set, field, now, ARGV[i + 1]) then status = -1 end
   reply[#reply + 1] = status
   reply[#reply + 1] = 0
 end

@@ -52,7 +52,8 @@ local function life(key, now)
   return string.format('%.0f', math.max(1, tonumber(last or now) - now))
 end
 
--- Extends the lease of a permit, and never shortens it. Redis before 6.2 does not know the option GT of ZADD.
+-- Extends the lease of a permit, and never shortens it. Redis before 6.2 does not know the option GT of ZADD. false: the
+-- lease has ended within this script, and the set is gone.
 local function prolong(key, permit, now, lease)
   local till = tonumber(redis.call('zscore', key, permit))
   -- mutant: permit-renew-recreates/2
@@ -62,7 +63,7 @@ local function prolong(key, permit, now, lease)
     -- mutant: permit-renew-recreates/3
     each(permit, function(member) redis.call('zadd', key, 'XX', till, member) end)
   end
-  redis.call('pexpire', key, life(key, now)) -- always: see lengthen
+  return redis.call('pexpire', key, life(key, now)) == 1 -- always: see lengthen
 end
 
 -- Adds a permit. If PEXPIRE is refused, the permit is removed again, and the error is returned.
@@ -70,6 +71,7 @@ local function give(permit, now, lease)
   local till = string.format('%.0f', now + lease)
   each(permit, function(member) redis.call('zadd', set, till, member) end)
   local refused = redis.pcall('pexpire', set, life(set, now))
+  if refused == 0 then return give(permit, now, lease) end -- see take
   if type(refused) ~= 'table' then return nil end
   remove(set, permit)
   return refused

@@ -10,9 +10,7 @@
 local lease, now, lost = tonumber(ARGV[1]), clock(), {}
 for i = 1, #KEYS do
   -- mutant: permit-renew-recreates/1
-  if has(KEYS[i], ARGV[1 + i], now) then
-    prolong(KEYS[i], ARGV[1 + i], now, lease)
-  else
+  if not (has(KEYS[i], ARGV[1 + i], now) and prolong(KEYS[i], ARGV[1 + i], now, lease)) then
     lost[#lost + 1] = i
   end
 end

@@ -4,6 +4,9 @@
 -- lease: a lease may end in between, and PEXPIRE deletes a key whose lease is over. So a command that may create a key
 -- comes before its expiry (take), or finds that it has created one, and takes it back (recount).
 --
+-- No script returns or grants a lock whose lease ends between two of its commands. Redis stops the time for a script, but
+-- miniredis does not, and users test with it. So the reply of PEXPIRE counts: 0 means that the key is gone (take, lengthen).
+--
 -- Numbers are passed to Redis as texts where possible, as in ARGV: Redis 7.0 takes
 -- longer to format a number than to execute its command.
 
@@ -48,11 +51,12 @@ end
 
 -- Makes field hold a key that is free, or whose owner is about to be removed. HSET comes first, because a server that is
 -- out of memory rejects it. If PEXPIRE is refused, the field is removed again, so that no key stays without expiry, and
--- the error is returned.
+-- the error is returned. If the lease of that owner ends in between, the key is made again, without an expiry that could end.
 local function take(key, field, lease)
   -- mutant: acquire-increments/1
   redis.call('hset', key, field, '1')
   local set = redis.pcall('pexpire', key, lease)
+  if set == 0 then return take(key, field, lease) end
   if type(set) ~= 'table' then return nil end
   redis.call('hdel', key, field)
   return set
@@ -66,9 +70,9 @@ local function recount(key, field, value)
 end
 
 -- Raises the TTL of key to lease, and never shortens it. It writes even if the TTL is long enough, because a WAIT for
--- replicas after a script without a write would prove nothing.
+-- replicas after a script without a write would prove nothing. false: the key is gone.
 local function lengthen(key, lease)
-  redis.call('pexpire', key, math.max(tonumber(lease), redis.call('pttl', key)))
+  return redis.call('pexpire', key, math.max(tonumber(lease), redis.call('pttl', key))) == 1
 end
 
 -- Wakes the waiters on channel, and returns how many processes received the message; -1 if the server refused. A refusal

@@ -30,6 +30,5 @@ end
 
 -- prelude
 -- mutant: rename-recreates
-if not held(KEYS[1], to) then return {0, 0} end
-lengthen(KEYS[1], lease)
+if not (held(KEYS[1], to) and lengthen(KEYS[1], lease)) then return {0, 0} end
 return {1, waiters}

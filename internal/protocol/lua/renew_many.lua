@@ -17,13 +17,12 @@ for hold = 1, holds do
     -- mutant: renew-no-owner/2, renew-recreates/2
     ours = ours and (pcall('hexists', KEYS[i], field) == 1 or held(KEYS[i], field))
   end
-  if not ours then
-    lost[#lost + 1] = hold
-  else
+  if ours then
     for i = first, last do -- lengthen
-      if call('pttl', KEYS[i]) < least then call('pexpire', KEYS[i], lease) end
+      ours = ours and (call('pttl', KEYS[i]) >= least or call('pexpire', KEYS[i], lease) == 1)
     end
   end
+  if not ours then lost[#lost + 1] = hold end
 end
 if #lost == 0 then return holds end
 return lost

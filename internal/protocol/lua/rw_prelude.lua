@@ -150,20 +150,22 @@ end
 
 -- Raises the lock's TTL to lease for a reader whose hold has `life` left, and returns the reply to that
 -- reader: its lease if the lock would have lived for as long as the reader needs. Some servers
--- read the clock for each command.
+-- read the clock for each command. nil: the lock is gone.
 local function prolong(lease, life)
   local had = redis.call('pttl', lock)
-  if had < tonumber(lease) then redis.call('pexpire', lock, lease) end
+  if had < tonumber(lease) and redis.call('pexpire', lock, lease) == 0 then return nil end
   if had >= life - 10 then return tonumber(lease) end
   return seen(had, lease)
 end
 
 -- Makes field hold the lock, which is free or shared, in that mode. If PEXPIRE is refused, the field is
--- removed again, so that no key stays without expiry, and the error is returned.
+-- removed again, so that no key stays without expiry, and the error is returned. If the leases of all others end in between,
+-- the lock is made again: see take.
 local function join(free, mode, field, lease)
   redis.call('hset', lock, 'mode', mode, field, '1')
   if not free and redis.call('pttl', lock) >= tonumber(lease) then return nil end
   local set = redis.pcall('pexpire', lock, lease)
+  if set == 0 then return join(true, 'read', field, lease) end -- only a reader joins others
   if type(set) ~= 'table' then return nil end
   redis.call('hdel', lock, field)
   if free then redis.call('del', lock) end

@@ -34,6 +34,10 @@ if there and not found[2] and redis.call('exists', KEYS[1], KEYS[2]) == there th
   local had = there == 1 and redis.call('pttl', KEYS[1]) or -1
   if had >= lease then return lease end
   local set = redis.pcall('pexpire', KEYS[1], ARGV[3])
+  if set == 0 then -- see join
+    redis.call('hset', KEYS[1], 'mode', 'read', ARGV[2], '1')
+    set = redis.pcall('pexpire', KEYS[1], ARGV[3])
+  end
   if type(set) ~= 'table' then return had < 0 and lease or math.max(1, had) end -- see seen
   redis.call('hdel', KEYS[1], ARGV[2]) -- see join
   if there == 0 then redis.call('del', KEYS[1]) end
@@ -58,7 +62,9 @@ end
 
 if reads then
   for i = 1, levels_of(field) do lengthen(timeout(field, i), lease) end
-  return prolong(lease, life)
+  local reply = prolong(lease, life)
+  if reply then return reply end
+  mode = nil
 end
 -- mutant: reader-never-dies/2
 redis.call('set', timeout(field, 1), '1', 'px', lease)

@@ -47,9 +47,7 @@ end
 
 local token = next_token(2)
 if not token then return {-3, 1} end
-if ours then
-  lengthen(lock, lease)
-else
+if not (ours and lengthen(lock, lease)) then
   refusal = join(true, 'write', field, lease)
   if refusal then return refusal end
 end
