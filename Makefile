@@ -31,13 +31,11 @@ busy: ## the same, BUSYROUNDS (10) times with Redis and without it at once, besi
 race: ## all tests, those too that need real servers and a machine with time for them, with the race detector
 	RELOCK_REQUIRE_REDIS=1 go test -race ./...
 
-NO_MINIREDIS = -skip '.*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.*/miniredis'
-
 # Each pass takes about three minutes. What a test does on both backends is done on the real one alone.
 repeat: ## the tests of all kinds of locks, of faults, of queues and of wake-ups on a real Redis, REPEATS (10) times
-	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
+	RELOCK_REQUIRE_REDIS=1 .ci/without-miniredis -race -count=$(REPEATS) -timeout 2h \
 		-run "^($$(sed -n 's/^func \(Test\w*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" . ./tests
-	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
+	RELOCK_REQUIRE_REDIS=1 .ci/without-miniredis -race -count=$(REPEATS) -timeout 2h \
 		./internal/queue ./internal/wake ./internal/redisexec ./internal/protocol ./internal/quorum
 
 walk: ## the functions that an uncontended Lock and Unlock execute, and the frames at the write

@@ -29,9 +29,10 @@ func main() {
 	}
 }
 
-// What one run may take. Of the large sizes most are searched to their end within it.
+// What one run may take. Of the large sizes most are searched to their end within it. One of the usual sizes takes half a
+// minute at most, but the gate gives it only what tests in real time leave of the processors.
 var (
-	usual = limits{time: 2 * time.Minute, memory: 4000}
+	usual = limits{time: 5 * time.Minute, memory: 4000}
 	large = limits{time: 5 * time.Minute, memory: 8000}
 )
 

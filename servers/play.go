@@ -91,9 +91,6 @@ const (
 	quickstarts = "github.com/relock-go/relock/examples/quickstart"
 )
 
-// noMiniredis leaves out tests on miniredis, at each level of subtests.
-const noMiniredis = ".*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.*/miniredis"
-
 // tests runs the tests of the library that start a server, but for those of the quickstart. The short way has those of the API
 // and of the scripts.
 func (s *stage) tests(ctx context.Context) (string, error) {
@@ -104,7 +101,7 @@ func (s *stage) tests(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	t, err := s.test(ctx, append([]string{"-skip", noMiniredis}, packages...)...)
+	t, err := s.test(ctx, packages...)
 	if err != nil {
 		return "", err
 	}

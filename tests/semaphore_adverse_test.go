@@ -24,6 +24,7 @@ import (
 func TestSemaphore_MinHoldLimitsTheRateUnderLostReplies(t *testing.T) {
 	for name, script := range permitScripts {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // beside each other only: they keep the processors busy
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 				const limit, period = 3, 20 * time.Second
 				relay, rdb := locktest.RelayedTo(t, b)
@@ -81,6 +82,7 @@ func TestSemaphore_MinHoldLimitsTheRateUnderLostReplies(t *testing.T) {
 func TestSemaphore_LateCopiesOverfillNothing(t *testing.T) {
 	for name, script := range permitScripts {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
 				s := locksOn(t, rdb, relock.WithTTL(6*time.Second)).Semaphore("s", 3)

@@ -705,6 +705,7 @@ var permitScripts = map[string]*redisexec.Script{
 func TestSemaphore_LostRepliesOverfillNothing(t *testing.T) {
 	for name, script := range permitScripts {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // beside each other only: they keep the processors busy
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
 				s := locksOn(t, rdb, relock.WithTTL(6*time.Second)).Semaphore("s", 3)
