@@ -17,7 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/pagetest"
 )
 
-// What docs/deploy.md shows, and the files that it links to. deploy/kubernetes tests what is Kubernetes' own.
+// What docs/deploy.md shows, and the files that it links to. .ci/site checks what is Kubernetes' own.
 
 // calls are the lines of a file that call relock, as a shell would get them. Of a page it is what stands between fences, and
 // what stands in the text and is a whole call: `relock run NAME -- CMD`.
