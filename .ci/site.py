@@ -19,6 +19,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
     "cmd/relock/README.md": "cmd/relock.md",
+    "examples/README.md": "examples.md",
     "relockprom/README.md": "relockprom.md",
     "relockotel/README.md": "relockotel.md",
     "relockgocron/README.md": "relockgocron.md",

@@ -36,6 +36,15 @@ func Blocks(page, language string) []string {
 	return found
 }
 
+// Output returns what a page says that a command prints: the block of text after the block of the command.
+func Output(t *testing.T, page, command string) string {
+	t.Helper()
+	_, after, found := strings.Cut(Read(t, page), "```\n"+command+"\n```\n\n```text\n")
+	output, _, ends := strings.Cut(after, "```\n")
+	require.True(t, found && ends, "%s shows no output of %s", page, command)
+	return output
+}
+
 // Prose is a page without what stands between fences.
 func Prose(page string) string { return fence.ReplaceAllString(page, "") }
 

@@ -1,0 +1,89 @@
+package examples_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	_ "github.com/relock-go/relock/election" // what the examples use: go test has to run them again when it changes
+	"github.com/relock-go/relock/internal/pagetest"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// raceFlags are those of the tests.
+var raceFlags []string
+
+// mostLines of an example: one screen.
+const mostLines = 100
+
+// The quickstart has tests of its own.
+func TestExamples_PrintWhatThePageShowsAndLeaveNoKey(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	files, err := filepath.Glob("*/*.go")
+	require.NoError(t, err)
+	programs := t.TempDir()
+	build := exec.Command("go", append([]string{"build", "-ldflags", "-s -w", "-o", programs + string(os.PathSeparator)}, raceFlags...)...)
+	var names []string
+	for _, file := range files {
+		name, base := filepath.Split(file)
+		if name = filepath.Clean(name); name == "quickstart" {
+			continue
+		}
+		require.LessOrEqual(t, strings.Count(pagetest.Read(t, file), "\n"), mostLines, file)
+		if base == "main.go" {
+			names = append(names, name)
+			build.Args = append(build.Args, "./"+name)
+		}
+	}
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, string(output))
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := pagetest.Output(t, "README.md", "go run ./examples/"+name)
+			program := filepath.Join(programs, name)
+			t.Run("embedded", func(t *testing.T) {
+				t.Parallel()
+				require.Equal(t, want, run(t, program))
+			})
+			t.Run("redis", func(t *testing.T) {
+				t.Parallel()
+				b := redistest.Redis(t)
+				rdb := b.Client(t)
+				require.Equal(t, want, run(t, program, "-redis", b.Addr))
+				redistest.Eventually(t, "no key is left", func() bool { return left(t, rdb) == 0 })
+			})
+		})
+	}
+}
+
+// run returns what a program prints until it ends. The limit is for one that hangs.
+func run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(output))
+	return string(output)
+}
+
+// left counts the keys of the examples, whose names begin with "example-".
+func left(t *testing.T, rdb *redis.Client) int {
+	t.Helper()
+	keys, err := rdb.Keys(t.Context(), "*example-*").Result()
+	require.NoError(t, err)
+	return len(keys)
+}
