@@ -85,7 +85,7 @@ servers to every process. --fair, --shared, --exclusive and --slots do not work 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "relock", Short: "Run a command under a lock on Redis, and see who holds which lock",
-		Long: rootText, Example: rootExample, Version: version(),
+		Long: rootText, Example: rootExample, Version: built().version,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -53,8 +53,6 @@ func (o origin) String() string {
 		o.version, commit, o.date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-func version() string { return built().version }
-
 const versionText = `Print the version of relock, the commit that it was built from, and the date of the commit. After go install the commit
 is unknown: the version determines it.`
 
