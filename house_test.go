@@ -66,6 +66,19 @@ func TestHouse_DependabotCoversEachModule(t *testing.T) {
 	}))
 }
 
+// The owner of an action can move a tag, but not a commit. dependabot updates both the commit and the comment.
+func TestHouse_WorkflowsPinActionsByCommit(t *testing.T) {
+	files, err := filepath.Glob(".github/workflows/*.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	used := regexp.MustCompile(`(?m)\buses:.*$`)
+	for _, file := range files {
+		for _, action := range used.FindAllString(pagetest.Read(t, file), -1) {
+			require.Regexp(t, `^uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`, action, file)
+		}
+	}
+}
+
 func TestHouse_PackagesImportLowerRanksOnly(t *testing.T) {
 	const module = "github.com/relock-go/relock"
 	for dir, rank := range ranks {

@@ -122,9 +122,16 @@ func TestLogs_AreLinesOrJSON(t *testing.T) {
 	require.Empty(t, stderr)
 }
 
+func TestVersion_NamesVersionCommitAndDate(t *testing.T) {
+	t.Parallel()
+	code, out, _ := run(t, "redis://127.0.0.1:1", "version")
+	require.Equal(t, 0, code)
+	require.Regexp(t, `^version +\S+\ncommit +\S+(, modified)?\ndate +\S+\nbuilt +with go1\S* for \S+/\S+\n$`, out)
+}
+
 func TestManual_HasTheTextOfTheHelp(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"run", "ls", "state", "force", "watch", "doctor"} {
+	for _, verb := range []string{"run", "ls", "state", "force", "watch", "doctor", "version"} {
 		code, page, _ := run(t, "", "man", verb)
 		require.Equal(t, 0, code)
 		_, help, _ := run(t, "", verb, "--help")

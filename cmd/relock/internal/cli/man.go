@@ -20,7 +20,11 @@ func (a *app) manCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			about := &doc.GenManHeader{Title: "RELOCK", Section: "1", Source: "relock " + version(), Manual: "relock", Date: new(time.Time)}
+			from := built()
+			about := &doc.GenManHeader{Title: "RELOCK", Section: "1", Source: "relock " + from.version, Manual: "relock"}
+			if date, err := time.Parse(time.RFC3339, from.date); err == nil { // else it has the date of today
+				about.Date = &date
+			}
 			if dir != "" {
 				if err := os.MkdirAll(dir, 0o755); err != nil {
 					return usage("%w", err)

@@ -3,7 +3,8 @@
 //   - root.go has what all verbs share; exit.go the exit codes; output.go and log.go what is written.
 //   - run.go has the flags of run, runner.go what it does, lock.go the lock it takes, progress.go what it
 //     shows while it waits.
-//   - ls.go, state.go, force.go, watch.go and doctor.go are a verb each; man.go makes the manual.
+//   - ls.go, state.go, force.go, watch.go and doctor.go are a verb each; man.go makes the manual, version.go is what
+//     the program was built from.
 package cli
 
 import (
@@ -11,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -85,7 +85,7 @@ servers to every process. --fair, --shared, --exclusive and --slots do not work 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "relock", Short: "Run a command under a lock on Redis, and see who holds which lock",
-		Long: rootText, Example: rootExample, Version: version(),
+		Long: rootText, Example: rootExample, Version: built().version,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,7 +104,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.tls.Cert, "cert", "", "`FILE` of the certificate of this client, for a server with TLS that asks for one (default $RELOCK_CERT)")
 	root.PersistentFlags().StringVar(&a.tls.Key, "key", "", "`FILE` of the key of --cert (default $RELOCK_KEY)")
 	root.PersistentFlags().StringVar(&a.tls.CA, "cacert", "", "`FILE` of the authorities that may have signed the certificate of a server with TLS (default $RELOCK_CACERT, or the system's)")
-	root.AddCommand(a.runCommand(), a.lsCommand(), a.stateCommand(), a.watchCommand(), a.forceCommand(), a.doctorCommand(), a.manCommand(),
+	root.AddCommand(a.runCommand(), a.lsCommand(), a.stateCommand(), a.watchCommand(), a.forceCommand(), a.doctorCommand(), a.manCommand(), a.versionCommand(),
 		&cobra.Command{Use: "urls", Short: "Which Redis to use, and how to write its URL", Long: urlsText},
 		&cobra.Command{Use: "exit-codes", Short: "What the exit codes of relock run mean", Long: "The exit codes of relock run:\n\n" + codesText})
 	return root
@@ -173,15 +173,6 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// version is what this program was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
-	}
-	return info.Main.Version
 }
 
 type silent struct{}
