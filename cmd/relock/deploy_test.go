@@ -36,7 +36,7 @@ func calls(file, text string) (found []string) {
 	text = list.ReplaceAllStringFunc(text, func(list string) string {
 		return strings.NewReplacer("[", "", "]", "", `"`, "", ",", "").Replace(list)
 	})
-	call := regexp.MustCompile(`\brelock (run|ls|state|watch|force|doctor|man|completion|help|urls|exit-codes)\b`)
+	call := regexp.MustCompile(`\brelock (run|ls|state|watch|force|doctor|man|version|completion|help|urls|exit-codes)\b`)
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {
 			continue
