@@ -104,9 +104,7 @@ recordings: ## the animated pictures of relock watch and of the quickstart, in d
 	go run -C cmd/relock ./recordings ../../docs/pictures
 
 tidy-check: ## go mod tidy would change nothing, in any module
-	@set -e; git ls-files -co --exclude-standard '*go.mod' | while read -r file; do \
-		(cd "$$(dirname "$$file")" && go mod tidy -diff); \
-	done
+	.ci/tidy
 
 quickstart: ## services that share locks, on an embedded Redis
 	go run ./examples/quickstart
