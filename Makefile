@@ -13,7 +13,7 @@ REPEATABLE = *kinds*_test.go clocks_test.go connections_test.go demotion_test.go
 	multi*_test.go quorum*_test.go rwmutex*_test.go slots*_test.go watchdog_test.go
 REPEATED = $(wildcard $(REPEATABLE) $(addprefix tests/,$(REPEATABLE)))
 
-.PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site binaries api recordings tidy-check quickstart interop ci
+.PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site binaries api stranger recordings tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -100,13 +100,14 @@ binaries: ## every file of a release in build/dist, built twice and compared; ne
 api: ## what has changed in the API since the last tag
 	.ci/api
 
+stranger: ## an empty home gets the modules, the command and the quickstart
+	.ci/stranger
+
 recordings: ## the animated pictures of relock watch and of the quickstart, in docs/pictures
 	go run -C cmd/relock ./recordings ../../docs/pictures
 
 tidy-check: ## go mod tidy would change nothing, in any module
-	@set -e; git ls-files -co --exclude-standard '*go.mod' | while read -r file; do \
-		(cd "$$(dirname "$$file")" && go mod tidy -diff); \
-	done
+	.ci/tidy
 
 quickstart: ## services that share locks, on an embedded Redis
 	go run ./examples/quickstart

@@ -116,7 +116,7 @@ func TestDeploy_StoppedHolderHandsOverWhenItsCommandHasEnded(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	order := inDir(t, "order")
-	holder := start(t, url, "run", "a", "--", "sh", "-c", `trap "sleep 0.3; echo stopped >>`+order+`; exit" TERM; echo ready; `+loop("sleep 0.02"))
+	holder := start(t, url, "run", "a", "--", "sh", "-c", `trap "sleep 0.3; echo stopped >>`+order+`; exit 0" TERM; echo ready; `+loop("sleep 0.02"))
 	holder.awaitOut(t, "ready")
 	next := start(t, url, "run", "a", "--", "sh", "-c", "echo started >>"+order+"; echo started")
 	awaitWaiters(t, s.Client(t), "a", 1)

@@ -26,5 +26,3 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 )
-
-replace github.com/relock-go/relock => ../../

@@ -10,7 +10,7 @@ import (
 )
 
 // release is the version of a released program, which .goreleaser.yaml sets. The Go command cannot derive it: the tag of this
-// module's version is on a commit beside the one that a release is built from.
+// module's version is on the commit after the one that a release is built from.
 var release string
 
 // origin is what a program was built from.
