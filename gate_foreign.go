@@ -11,7 +11,7 @@ import (
 // entries (lua/line_prelude.lua): its next waiter does not ask for a moment. If the lock is then taken, the next
 // turn of foreign waiters comes after one turn of this process, otherwise after twice the time.
 const (
-	foreignWindow      = 5 * time.Millisecond
+	foreignWindow      = 10 * time.Millisecond // as in lua/line_prelude.lua, which has the reason
 	foreignIntervalMin = 100 * time.Millisecond
 	foreignIntervalMax = time.Second
 )

@@ -142,6 +142,6 @@ func TestForeignWaiters_LoneProcessAsksLaterInTheirTurn(t *testing.T) {
 		}
 		holder.Unlocks(t, m)
 		require.Less(t, waits[0], time.Millisecond, "no time was set for foreign waiters yet")
-		require.Contains(t, waits, 5*time.Millisecond, "a turn of foreign waiters")
+		require.Contains(t, waits, 10*time.Millisecond, "a turn of foreign waiters")
 	})
 }

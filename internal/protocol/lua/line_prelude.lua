@@ -34,12 +34,13 @@
 -- first polled twice, or finds the lock held. After a used turn, the next turn comes after one round of the line.
 -- Otherwise it comes after twice the interval. After a used turn the interval is short, because a foreign waiter that
 -- waits again, or is slow, may miss one turn. If a time is more than `ahead` milliseconds in the future, the clock was set
--- back after it was written, and it counts as past.
+-- back after it was written, and it counts as past. A foreign waiter that is always slower than the window gets the lock
+-- only when the line is empty: some need more than 5 ms to wake and to ask.
 --
 -- Each request of a waiter that finds the lock held is announced on the channel relock_wanted, to which the process of
 -- the holder is subscribed if it wants to know (Mutex.Wanted, WithLinger).
 local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
-local window, interval_taken, interval_first, interval_most, ahead = 5, 10, 100, 1000, 10000
+local window, interval_taken, interval_first, interval_most, ahead = 10, 10, 100, 1000, 10000
 local sweep_interval = 5000
 
 -- Returns whether a key of the line contains something else. If the user may not use the commands, there is no line.
