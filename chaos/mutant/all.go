@@ -395,6 +395,12 @@ writes = n.Field + keys.WriteSuffix
 		Catch:  []string{"permits-at-once"},
 	},
 	{
+		Name:   "permit-min-hold-unannounced",
+		Breaks: "the first in line does not learn that a permit was released, and stays reserved until its min hold ends",
+		Edits:  []Edit{{Old: "if head and", New: "if false and"}},
+		Catch:  []string{"permits-calm"},
+	},
+	{
 		Name:   "permit-overtakes",
 		Breaks: "a small request that fits is served before a large one that waits",
 		Edits:  []Edit{{Old: "redis.call('exists', queue) == 1 or "}},

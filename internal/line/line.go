@@ -142,7 +142,7 @@ func (l *Line) Placed(e *Entry, last int64, out redisexec.Outcome) {
 const (
 	// foreignTurn announces a turn of foreign waiters, which have no entry in the line.
 	foreignTurn = "1"
-	// ask makes the first process in line poll, because it waits during a turn of foreign waiters.
+	// ask makes the first process in line poll: it has to ask again when a turn of foreign waiters or a min hold ends.
 	ask = "ask"
 )
 

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,9 +22,12 @@ import (
 // one millisecond then deletes the key.
 
 // leaping runs a script for which time leaps before one command. The leap is made by hand, so it is the same on
-// every server: keys whose lease is over by then go, and the others have less left.
+// every server: keys whose lease is over by then go, and the others have less left. Its reply is the script's, whether
+// time leapt, and the keys that are left without expiry; then it deletes all keys. After the script's own words come
+// the leap in milliseconds, before which command it is, and the keys' pattern.
 const leaping = `
-local leap, at, pattern, real, command, ahead = %d, %d, '%s', redis, 0, 0
+local pattern, at, leap = table.remove(ARGV), tonumber(table.remove(ARGV)), tonumber(table.remove(ARGV))
+local real, command, ahead = redis, 0, 0
 local function passes()
   command = command + 1
   if command ~= at then return end
@@ -32,7 +36,6 @@ local function passes()
     local left = real.call('pttl', key)
     if left > leap then real.call('pexpire', key, left - leap) elseif left >= 0 then real.call('del', key) end
   end
-  real.call('set', '%s', '1', 'px', 60000)
 end
 local function timed(run)
   return function(name, ...)
@@ -43,6 +46,15 @@ local function timed(run)
   end
 end
 local redis = {call = timed(real.call), pcall = timed(real.pcall)}
+local function script()
+  %s
+end
+local reply, endless = script(), {}
+for _, key in ipairs(real.call('keys', pattern)) do
+  if real.call('pttl', key) == -1 then endless[#endless + 1] = key end
+  real.call('del', key)
+end
+return {command >= at and 1 or 0, endless, reply or 'nil'}
 `
 
 // expiring is a bench for one script after another.
@@ -500,7 +512,8 @@ func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
 			recorder, b := recorder.in(t), b.in(t)
 			for _, times := range [][2]time.Duration{{time.Millisecond, time.Millisecond}, {long, short + time.Second}, {long, 2 * day}} {
 				lease, leap := times[0], times[1]
-				recorder.begin(c)
+				recorder.clear()
+				c.before(recorder)
 				for _, e := range sent(recorder, mini, func() { c.ask(recorder, lease) }) {
 					met[e.digest] = true
 					b.requireExpiry(c, sources[e.digest], e.words, leap)
@@ -525,16 +538,12 @@ func (b *expiring) in(t *testing.T) *expiring {
 // pattern matches all keys of the locks.
 func (b *expiring) pattern() string { return "*" + strings.TrimSuffix(b.on.Keys[0], "-a") + "*" }
 
-// leapt is the key that says that the leap has come.
-func (b *expiring) leapt() string { return b.on.Keys[0] + "-leapt" }
-
-// begin has the state of c, and nothing else, be on Redis.
-func (b *expiring) begin(c expiryCase) {
+// clear deletes all keys of the locks.
+func (b *expiring) clear() {
 	b.t.Helper()
 	for _, key := range b.rdb.Keys(b.t.Context(), b.pattern()).Val() {
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), key).Err())
 	}
-	c.before(b)
 }
 
 // requireExpiry runs a script on the state of c, with a leap before each of its commands in turn, and requires
@@ -542,17 +551,19 @@ func (b *expiring) begin(c expiryCase) {
 func (b *expiring) requireExpiry(c expiryCase, source string, words []any, leap time.Duration) {
 	b.t.Helper()
 	ctx := context.Background()
+	leaps, err := b.rdb.ScriptLoad(ctx, undeclared+fmt.Sprintf(leaping, source)).Result()
+	require.NoError(b.t, err)
+	b.clear()
 	for at, leapt := 1, true; leapt; at++ {
-		b.begin(c)
-		wrapped := fmt.Sprintf(leaping, leap.Milliseconds(), at, b.pattern(), b.leapt()) + source
-		reply, err := b.rdb.Do(ctx, append([]any{"eval", undeclared + wrapped}, words...)...).Result()
-		where := fmt.Sprintf("%v pass before command %d: reply %v", leap, at, reply)
+		c.before(b)
+		all := slices.Concat([]any{"evalsha", leaps}, words, []any{leap.Milliseconds(), at, b.pattern()})
+		reply, err := b.rdb.Do(ctx, all...).Slice()
+		where := fmt.Sprintf("%v pass before command %d", leap, at)
 		require.NoError(b.t, err, where)
-		for _, key := range b.rdb.Keys(ctx, b.pattern()).Val() {
-			require.NotEqual(b.t, -time.Nanosecond, b.rdb.PTTL(ctx, key).Val(), "%s has no expiry: %s", key, where)
+		if refused, is := reply[2].(error); is {
+			require.NoError(b.t, refused, where)
 		}
-		n, err := b.rdb.Del(ctx, b.leapt()).Result()
-		require.NoError(b.t, err)
-		leapt = n == 1
+		require.Empty(b.t, reply[1], "keys without expiry, when %s: reply %v", where, reply[2])
+		leapt = reply[0] == int64(1)
 	}
 }

@@ -54,11 +54,12 @@ var permitScenarios = []*Scenario{
 var targetedAtPermits = []*Scenario{
 	{
 		Number: 132, Name: "permits-calm",
-		What: "no fault at all: permits are granted in the order of the line, as many as fit, and each waiter is woken, though others give up",
+		What: "no fault at all: permits are granted in the order of the line, as many as fit, and each waiter is served at once when a permit or its min hold ends, though others give up",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: permitted().With(func(w *worker.Workload) {
 				w.TTL, w.Poll, w.Fixed, w.Long, w.Lasting = 3*time.Second, 2*time.Second, 0, 0.05, [2]float64{0.2, 0.4}
+				w.MinHold = 0.1
 			}),
 		}},
 	},

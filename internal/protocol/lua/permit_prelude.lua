@@ -141,7 +141,9 @@ end
 -- Grants permits to the first entries in line, as many as fit, and sends each process one message with the
 -- tickets of all its entries that were served. used is the weight in use. Returns the new one, a table that contains the
 -- fields that were served, and the least number of receivers of a message; nil if none was sent.
-local function serve_all(publish, count, used, now)
+-- A share that stays reserved after its release ends without any script. So the process of the first entry that still waits
+-- is asked to poll, and learns when that is: after such a release (keeps), and if the entry has just become the first.
+local function serve_all(publish, count, used, now, keeps)
   local served, channels, payloads = {}, {}, {}
   local head = first(count)
   while head do
@@ -168,5 +170,7 @@ local function serve_all(publish, count, used, now)
     local receivers = wake(publish, channel, table.concat(payloads[channel], ' '))
     if not least or receivers < least then least = receivers end
   end
+  -- mutant: permit-min-hold-unannounced
+  if head and (keeps or least) and string.find(member('0') or '', '.kept:', 1, true) then redis.pcall(publish, head.channel, 'ask') end
   return used, served, least
 end

@@ -117,7 +117,7 @@ func Run(run func(func()), plan Plan, stuck func(*Result)) (*Result, error) {
 		SplitBrain: true, Lossless: !harmful, Answered: plan.Theme == "far", Untokened: plan.Untokened, Quorum: plan.Servers > 1,
 		SentOnce: len(plan.Faults) == 0 && plan.Servers == 1,
 		// Owners that split the votes of a quorum try again after some round trips.
-		Prompt: len(plan.Faults) == 0 && plan.MinHold == 0 && plan.Poll >= 60*plan.Latency,
+		Prompt: len(plan.Faults) == 0 && plan.Poll >= 60*plan.Latency,
 		InLine: plan.inLine(),
 	})
 	return res, nil
