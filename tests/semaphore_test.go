@@ -691,6 +691,16 @@ func TestSemaphore_MinHoldDelaysNoWaiterBeyondItsEnd(t *testing.T) {
 	})
 }
 
+// The permit's own lease must not keep its key, when the reservation that replaced it is over.
+func TestSemaphore_KeyGoesWithTheMinHold(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		s := locksOn(t, rdb).Semaphore("s", 4, relock.WithMinHold(20*time.Millisecond))
+		useUp(t, s, 3)
+		require.LessOrEqual(t, rdb.PTTL(t.Context(), "s").Val(), 20*time.Millisecond)
+	})
+}
+
 // useUp acquires a permit and releases it.
 func useUp(t *testing.T, s *relock.Semaphore, n int) {
 	p, err := s.AcquireN(context.Background(), n)

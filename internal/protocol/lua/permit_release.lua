@@ -33,6 +33,7 @@ if ours and to then
 end
 -- mutant: permit-release-no-owner/2
 if ours then remove(set, field) end
+if ours and to then redis.call('pexpire', set, life(set, now)) end -- it was as long as the permit's lease
 if to and not ours then ours = has(set, to, now) end
 
 local served, receivers = {}, nil
