@@ -20,6 +20,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // indirections are the interfaces inside that one type implements, and the type parameters that stand for one type. The
@@ -30,6 +32,7 @@ var indirections = []string{
 }
 
 func TestHouse_NoIndirectionHasASingleCase(t *testing.T) {
+	redistest.Slow(t)
 	m := checkModule(t)
 	require.ElementsMatch(t, indirections, append(m.singleImplementations(), m.singleArguments()...), "list A has the expected ones, list B the ones that are there")
 }

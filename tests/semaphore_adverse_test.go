@@ -22,6 +22,7 @@ import (
 
 // At most so many begin in each min hold, whatever reply is lost.
 func TestSemaphore_MinHoldLimitsTheRateUnderLostReplies(t *testing.T) {
+	redistest.Slow(t)
 	for name, script := range permitScripts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // beside each other only: they keep the processors busy
@@ -80,6 +81,7 @@ func TestSemaphore_MinHoldLimitsTheRateUnderLostReplies(t *testing.T) {
 
 // Copies of acquire, poll, renew and release that are executed much later.
 func TestSemaphore_LateCopiesOverfillNothing(t *testing.T) {
+	redistest.Slow(t)
 	for name, script := range permitScripts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,6 +149,7 @@ func TestSemaphore_LateCopiesOverfillNothing(t *testing.T) {
 }
 
 func TestSemaphore_NothingLeaks(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)

@@ -749,6 +749,7 @@ var permitScripts = map[string]*redisexec.Script{
 
 // Whatever reply is lost, no more than the limit is in use, all are served, and nothing is left.
 func TestSemaphore_LostRepliesOverfillNothing(t *testing.T) {
+	redistest.Slow(t)
 	for name, script := range permitScripts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // beside each other only: they keep the processors busy

@@ -62,6 +62,7 @@ func (s *semaphoreOn) run(script string, args ...any) outcome {
 }
 
 func TestSemaphore_UsualCaseDecidesAsTheWholeScript(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newPermitBench(newBench(t, backend.Client(t)))
 		const seed = 1
