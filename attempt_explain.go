@@ -26,6 +26,11 @@ func (h *hold) explain(err error) error {
 	if err == nil {
 		return nil
 	}
+	return h.alsoWaits(h.nameHolder(err))
+}
+
+// nameHolder adds what is known of the holder, and of Redis.
+func (h *hold) nameHolder(err error) error {
 	h.mu.Lock()
 	queueEntries := h.queueEntries
 	h.mu.Unlock()

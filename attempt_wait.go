@@ -33,6 +33,7 @@ func (a *attempt) contend() {
 	if a.hold.other != nil {
 		a.hold.other.wanted()
 	}
+	a.hold.checkDeadlocks()
 	a.record.contended()
 }
 
@@ -112,7 +113,7 @@ func (a *attempt) sleep(d time.Duration) error {
 	}
 	select {
 	case <-a.hold.alarm.C():
-		return nil
+		return a.hold.refused()
 	case <-timeout:
 		return nil
 	case <-a.ctx.Done():

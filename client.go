@@ -88,7 +88,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 		hub = wake.NewShards(cluster, hubConfig)
 	}
 	c := newClientOn([]redis.UniversalClient{rdb}, hub, s, now)
-	c.session.undoOnOne()
+	c.session.onOne()
 	c.supports = func(s *settings) error {
 		if s.replicas.N > 0 {
 			return redisexec.CanWait(rdb)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/deadlock"
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
@@ -85,6 +86,7 @@ type session struct {
 	identities *identity.Source
 	registrars []*presence.Registrar // one for each deployment; none if the client does not register
 	tickets    atomic.Uint64         // numbers the entries in lines
+	deadlocks  *deadlock.Checker     // nil on a quorum
 
 	// goroutines are the watchdogs that are awake, the goroutine that watches the clocks, and the undos. Each of them
 	// has to end soon after closing or background, or Close would take its whole time.
@@ -210,8 +212,10 @@ func (s *session) uuidsInUse() []string {
 	return all
 }
 
-// undoOnOne creates the undo queue of a client on one deployment. A quorum has a queue for each node.
-func (s *session) undoOnOne() {
+// onOne creates the undo queue of a client on one deployment. A quorum has a queue for each node.
+func (s *session) onOne() {
+	env := deadlock.Env{Now: s.now, Go: s.goroutines.Go, Ctx: s.background, Closing: s.closing, Waiters: s.longWaits}
+	s.deadlocks = deadlock.NewChecker(env, s.execs[0])
 	s.undos = []*undo.Queue{undo.New(undo.Env{Now: s.now, Go: s.goroutines.Go, Ctx: s.background}, s.settle)}
 }
 

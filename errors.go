@@ -42,6 +42,12 @@ var (
 	// because the owner would wait for itself. Call RUnlock first, and read the data again afterwards.
 	ErrUpgrade = lockerr.ErrUpgrade
 
+	// ErrDeadlock is returned by a Lock or RLock that waits for an owner that waits for this one, in this process
+	// or another, directly or through others. Its text names the owners, and what each of them waits for. The
+	// owner still holds what it held: unlock that, so that the others go on, and start over. See
+	// [WithDeadlockCheck].
+	ErrDeadlock = lockerr.ErrDeadlock
+
 	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas if too
 	// few replicas confirmed the lock in time. The lock was released. In Hooks.RenewFailed it reports
 	// that too few replicas confirmed a renewal.

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -51,6 +52,8 @@ type hold struct {
 	// ticket was granted, or has left.
 	inherited *inheritedEntry
 	offered   offer
+	// note is what is known of deadlocks, while it waits; nil: nothing.
+	note atomic.Pointer[waitNote]
 
 	mu    sync.Mutex
 	phase phase

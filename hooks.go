@@ -51,6 +51,11 @@ type Hooks struct {
 	// was called.
 	Contended func(Event)
 
+	// Deadlock is called once by each Lock that is found to be in a deadlock: see [WithDeadlockCheck]. Err
+	// is an [ErrDeadlock] that describes it; the Lock need not be the one that ends with it. Elapsed is
+	// how long it has waited.
+	Deadlock func(Event)
+
 	// Failed is called once by each Lock, TryLock, RLock and TryRLock, and by each AcquireN and
 	// TryAcquire of a Semaphore, that neither acquires the lock nor increases the hold count, for any
 	// reason. Outcome is the kind of the error, and Err is the error. Elapsed is the time since the call
@@ -138,6 +143,7 @@ const (
 	OutcomeBusy      Outcome = "busy"      // TryLock or TryRLock returned false without an error
 	OutcomeTimedOut  Outcome = "timeout"   // WithWaitTimeout, or the deadline of the context
 	OutcomeCancelled Outcome = "cancelled" // the context was cancelled
+	OutcomeDeadlock  Outcome = "deadlock"  // ErrDeadlock
 	OutcomeError     Outcome = "error"     // any other error
 )
 
@@ -173,6 +179,7 @@ func JoinHooks(hooks ...Hooks) Hooks {
 	return Hooks{
 		Acquired:    join("Acquired", func(h Hooks) func(Event) { return h.Acquired }),
 		Contended:   join("Contended", func(h Hooks) func(Event) { return h.Contended }),
+		Deadlock:    join("Deadlock", func(h Hooks) func(Event) { return h.Deadlock }),
 		Failed:      join("Failed", func(h Hooks) func(Event) { return h.Failed }),
 		Released:    join("Released", func(h Hooks) func(Event) { return h.Released }),
 		Renewed:     join("Renewed", func(h Hooks) func(Event) { return h.Renewed }),
@@ -181,7 +188,7 @@ func JoinHooks(hooks ...Hooks) Hooks {
 	}
 }
 
-// LogHooks returns hooks that log every event to logger: Lost as an error, RenewFailed as a warning,
+// LogHooks returns hooks that log every event to logger: Lost and Deadlock as errors, RenewFailed as a warning,
 // and the rest at debug level. If logger is nil, they use slog.Default().
 func LogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
@@ -195,6 +202,7 @@ func LogHooks(logger *slog.Logger) Hooks {
 	return Hooks{
 		Acquired:    log(slog.LevelDebug, "lock acquired"),
 		Contended:   log(slog.LevelDebug, "lock contended"),
+		Deadlock:    log(slog.LevelError, "lock in a deadlock"),
 		Failed:      log(slog.LevelDebug, "lock not acquired"),
 		Released:    log(slog.LevelDebug, "lock released"),
 		Renewed:     log(slog.LevelDebug, "lock renewed"),
@@ -374,6 +382,8 @@ func outcomeWith(ctx context.Context, err error) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeBusy
+	case errors.Is(err, ErrDeadlock):
+		return OutcomeDeadlock
 	case !byContext(err):
 		return OutcomeError
 	case errors.Is(ctx.Err(), context.Canceled):

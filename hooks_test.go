@@ -387,7 +387,7 @@ func TestLogHooks_LogALossAsAnErrorAndMostForDebugging(t *testing.T) {
 			Name: "orders", Kind: relock.KindRW, Side: relock.SideRead, OwnerID: "job", Token: 7, Elapsed: time.Second,
 			Outcome: relock.OutcomeBusy, Cause: relock.LossGone, Err: errors.New("so it is"), Context: t.Context(),
 		})
-		level, special := map[string]string{"Lost": "ERROR", "RenewFailed": "WARN"}[name]
+		level, special := map[string]string{"Lost": "ERROR", "Deadlock": "ERROR", "RenewFailed": "WARN"}[name]
 		if !special {
 			level = "DEBUG"
 		}

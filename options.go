@@ -143,6 +143,38 @@ func WithWaitTimeout(d time.Duration) Option {
 	})
 }
 
+// WithDeadlockCheck sets after which time a waiting Lock or RLock is examined for a deadlock: owners that hold
+// locks and wait for each other, in one process or in several. In a deadlock, the wait that began last ends
+// with [ErrDeadlock], within about 2 s of this time, or 4 s if another one has waited for long. The others go on when its owner unlocks what it holds.
+// Default: 5 s. 0: waits are not examined. d must not be negative.
+//
+// Every process that takes part needs the check. An owner that holds no other lock is in no deadlock, and a
+// shorter wait costs nothing. After d, an owner that holds other locks sends two commands and more in each
+// half second, and after 30 s in each two seconds: it publishes its wait beside each lock that it holds, and
+// follows the waits of others. For the error of its wait, any other waiter sends one command in 10 s. A
+// process whose answers take longer than half a second finds nothing.
+//
+// A deadlock is reported by the hook Deadlock, and in the error of a wait that ends for another reason. It
+// ends no wait if one of the owners is a fixed one ([WithOwner]), because another goroutine may unlock what
+// such an owner holds; nor with [WithDeadlockReport]. A wait behind several readers is in a deadlock if
+// each of them is. A wait for a permit of a Semaphore is in none, because permits have no owner that
+// could wait. The option has no effect on a quorum.
+func WithDeadlockCheck(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d < 0 {
+			s.reject("WithDeadlockCheck(%v): must not be negative", d)
+			return
+		}
+		s.deadlockCheck = d
+	})
+}
+
+// WithDeadlockReport makes deadlocks be reported only: by the hook Deadlock, and in the error of a wait that
+// ends for another reason. The Lock goes on waiting. Default: off. See [WithDeadlockCheck].
+func WithDeadlockReport() Option {
+	return option(func(s *settings) { s.deadlockReported = true })
+}
+
 // WithUnlockTimeout limits how long Unlock and RUnlock wait for Redis to confirm. Default: 5 s, or the
 // TTL if that is shorter. d must be positive and at most the TTL.
 func WithUnlockTimeout(d time.Duration) Option {

@@ -204,6 +204,7 @@ func TestOptions_DefaultsAreTheDocumentedOnes(t *testing.T) {
 		unlockTimeout: 5 * time.Second,
 		reentrant:     true,
 		localHandoffs: 16,
+		deadlockCheck: 5 * time.Second,
 	}, s)
 }
 
@@ -222,7 +223,7 @@ func TestOptions_OfAHandleReplaceTheClients(t *testing.T) {
 	hooks := func(name string) Hooks { return Hooks{Lost: func(Event) { called = name }} }
 	locks := clientOn(t, offline(t), WithTTL(10*time.Second), WithRenewInterval(time.Second), WithMaxHold(time.Minute), WithMinHold(time.Second),
 		WithWaitTimeout(time.Second), WithUnlockTimeout(2*time.Second), WithFencing(), WithoutReentrancy(),
-		WithLocalHandoffs(3), WithSafetyPoll(time.Second), WithHooks(hooks("client")))
+		WithLocalHandoffs(3), WithSafetyPoll(time.Second), WithDeadlockCheck(time.Minute), WithHooks(hooks("client")))
 
 	s := locks.Mutex("orders").settings
 	s.hooks.Lost(Event{})
@@ -234,12 +235,12 @@ func TestOptions_OfAHandleReplaceTheClients(t *testing.T) {
 		},
 		renewInterval: time.Second, maxHold: time.Minute, minHold: time.Second,
 		waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
-		localHandoffs: 3,
+		localHandoffs: 3, deadlockCheck: time.Minute,
 	}
 	require.Equal(t, client, s)
 
 	s = locks.Mutex("orders", WithTTL(20*time.Second), WithRenewInterval(2*time.Second), WithMaxHold(time.Hour), WithMinHold(time.Millisecond-1), WithWaitTimeout(time.Minute),
-		WithUnlockTimeout(time.Second), WithSharedFencing(), WithLocalHandoffs(0), WithSafetyPoll(time.Minute),
+		WithUnlockTimeout(time.Second), WithSharedFencing(), WithLocalHandoffs(0), WithSafetyPoll(time.Minute), WithDeadlockCheck(time.Second),
 		WithHooks(hooks("handle")), WithOwner("me")).settings
 	s.hooks.Lost(Event{})
 	require.Equal(t, "handle", called)
@@ -248,6 +249,7 @@ func TestOptions_OfAHandleReplaceTheClients(t *testing.T) {
 		Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
 		renewInterval: 2 * time.Second, maxHold: time.Hour, minHold: time.Millisecond,
 		waitTimeout: time.Minute, unlockTimeout: time.Second, owner: "me",
+		deadlockCheck: time.Second,
 	}, s)
 
 	s = locks.Mutex("orders").settings

@@ -43,6 +43,10 @@ type settings struct {
 	owner         string // "": the calling goroutine
 	asyncUnlock   bool
 	linger        time.Duration // 0: none
+
+	deadlockCheck    time.Duration // after which a wait is looked at; 0: it is not
+	deadlockReported bool          // a deadlock does not end the wait
+
 	reentrant     bool
 	localHandoffs int
 	replicas      redisexec.Replicas
@@ -71,6 +75,7 @@ func defaultSettings() clientSettings {
 			Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
 			reentrant:     true,
 			localHandoffs: 16,
+			deadlockCheck: 5 * time.Second,
 		},
 	}
 }

@@ -139,6 +139,7 @@ func TestCollector_CountersBeginAtZeroWithTheFirstEvent(t *testing.T) {
 		`relock_acquisitions_total{kind="fair",result="busy"}`,
 		`relock_acquisitions_total{kind="fair",result="timeout"}`,
 		`relock_acquisitions_total{kind="fair",result="cancelled"}`,
+		`relock_acquisitions_total{kind="fair",result="deadlock"}`,
 		`relock_acquisitions_total{kind="fair",result="error"}`,
 		`relock_renewals_total{kind="fair",result="renewed"}`,
 		`relock_renewals_total{kind="fair",result="failed"}`,
@@ -151,7 +152,7 @@ func TestCollector_CountersBeginAtZeroWithTheFirstEvent(t *testing.T) {
 		require.True(t, found, zero)
 		require.Zero(t, value, zero)
 	}
-	require.Len(t, s, 13)
+	require.Len(t, s, 14)
 }
 
 func TestCollector_NameOfALockIsNoLabel(t *testing.T) {

@@ -25,7 +25,7 @@
 //	relock_losses_total{cause}         locks that were lost: "expired", "gone" or "forced"; also if
 //	                                   Unlock was the first to notice
 //
-// The result of an acquisition is "acquired", "busy", "timeout", "cancelled" or "error": see
+// The result of an acquisition is "acquired", "busy", "timeout", "cancelled", "deadlock" or "error": see
 // [relock.Outcome]. The cause of a loss is a [relock.LossCause]. A re-entry is counted only if it
 // fails. [relock.Hooks] documents when each event occurs.
 //

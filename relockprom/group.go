@@ -88,7 +88,7 @@ func (f *families) group(l labels, classed bool) *group {
 		g.permits = f.permits.With(common)
 	}
 	for _, outcome := range []relock.Outcome{
-		relock.OutcomeAcquired, relock.OutcomeBusy, relock.OutcomeTimedOut, relock.OutcomeCancelled, relock.OutcomeError,
+		relock.OutcomeAcquired, relock.OutcomeBusy, relock.OutcomeTimedOut, relock.OutcomeCancelled, relock.OutcomeDeadlock, relock.OutcomeError,
 	} {
 		g.acquisitions.WithLabelValues(string(outcome))
 	}

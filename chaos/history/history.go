@@ -87,6 +87,8 @@ const (
 	NotHeld Outcome = "notheld" // ErrNotHeld
 	Closed  Outcome = "closed"  // ErrClosed
 	Failed  Outcome = "failed"  // any other error
+
+	Deadlocked Outcome = "deadlock" // ErrDeadlock
 )
 
 // Recorder writes events, one a line, each at once.

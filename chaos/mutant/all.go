@@ -407,6 +407,24 @@ writes = n.Field + keys.WriteSuffix
 		Catch:  []string{"permits-calm"},
 	},
 
+	// Deadlocks.
+	{
+		Name:   "deadlock-unconfirmed",
+		Breaks: "a deadlock counts at the first sight, by waits that may be over",
+		Edits: []Edit{
+			{Old: "case k.first == nil || !d.is(k.first)", New: "case false"},
+			{Old: "case d.confirms(k.first)", New: "default"},
+			{Old: "tonumber(till) > now and", New: ""},
+		},
+		Catch: []string{"deadlocks"},
+	},
+	{
+		Name:   "deadlock-first-ends",
+		Breaks: "the wait that began first ends, instead of the last one",
+		Edits:  []Edit{{Old: "> 0", New: "< 0"}},
+		Catch:  []string{"deadlocks"},
+	},
+
 	// Quorums, and time-outs.
 	{
 		Name:   "quorum-token-not-raised",

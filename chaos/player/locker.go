@@ -92,6 +92,8 @@ func OutcomeOf(err error) history.Outcome {
 		return history.NotHeld
 	case errors.Is(err, relock.ErrClosed):
 		return history.Closed
+	case errors.Is(err, relock.ErrDeadlock):
+		return history.Deadlocked
 	default:
 		return history.Failed
 	}

@@ -18,6 +18,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,7 +108,28 @@ func (p *player) alone() {
 	if !p.Moments {
 		u.spend(p.Length(p.Drawer))
 	}
+	if p.Nested > 0 && p.Chance(p.Nested) {
+		p.nested(u.locks)
+	}
 	u.unlockAll()
+}
+
+// nested is a use of one more lock by an owner that holds others.
+func (p *player) nested(held []string) {
+	var names []string
+	for _, name := range p.Names {
+		if p.Opposed && !slices.Contains(held, name) || name > slices.Max(held) {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return
+	}
+	u := p.use([]string{Pick(p.Drawer, names...)}, p.self())
+	if u.lock() == history.OK {
+		u.spend(p.Between(0, p.TTL/20))
+		u.unlockAll()
+	}
 }
 
 // together is a use that the player shares with a goroutine that helps it: they lock at

@@ -29,6 +29,9 @@ type Habits struct {
 	Impatient float64 // of waits that end soon
 	Long      float64 // of holds that last for long
 
+	Nested  float64 // of holds within which another name is locked: a later one,
+	Opposed bool    // or any, so that owners wait for each other
+
 	Moments   bool // each hold ends at once, and its min hold is a millisecond, so a placeholder lasts hardly any time
 	Untokened bool // no hold requests a fencing token, so processes hand over locally
 }

@@ -31,11 +31,15 @@ const (
 	rwClaimPrefix = "relock_rw_claim"
 	fencePrefix   = "relock_fence"
 	clientPrefix  = "relock_client"
+	waitsPrefix   = "relock_line_waits"
 )
 
 // OfClient returns the key at which the client with that uuid is registered: a hash of host, pid, program and
 // since. It does not have the user's prefix, because an operator who finds a hold knows only the uuid of its client.
 func OfClient(uuid string) string { return clientPrefix + ":" + uuid }
+
+// WaitsOf returns the key at which the holders of key publish what they wait for.
+func WaitsOf(key string) string { return ofLine(waitsPrefix, key) }
 
 // ClientOf returns the uuid of the client of a field: a uuid contains no ':'.
 func ClientOf(field string) string {
@@ -76,7 +80,7 @@ func helpersOf(key string) helpers {
 }
 
 // helperPrefixes begin the keys that belong to a lock, or to a client. Each is followed by a ':'.
-var helperPrefixes = []string{counterPrefix, javaQueuePrefix, javaTimeoutPrefix, linePrefix, entriesPrefix, permitLinePrefix, permitEntriesPrefix, rwClaimPrefix, fencePrefix, clientPrefix}
+var helperPrefixes = []string{counterPrefix, javaQueuePrefix, javaTimeoutPrefix, linePrefix, entriesPrefix, permitLinePrefix, permitEntriesPrefix, rwClaimPrefix, fencePrefix, clientPrefix, waitsPrefix}
 
 // helperPrefix returns the prefix of key if key may be a helper of a lock with another name, and "" otherwise. A lock of
 // such a name would be confused with the helper.

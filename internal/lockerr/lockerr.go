@@ -23,6 +23,7 @@ var (
 	ErrClosed        = errors.New("relock: client closed")
 	ErrReentrant     = errors.New("relock: already held by this owner")
 	ErrUpgrade       = errors.New("relock: cannot lock to write: this owner holds the read side; call RUnlock first")
+	ErrDeadlock      = errors.New("relock: deadlock")
 	ErrNotReplicated = errors.New("relock: not replicated")
 	ErrInvalidName   = errors.New("relock: invalid name")
 	ErrInvalidOption = errors.New("relock: invalid option")

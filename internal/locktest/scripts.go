@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/deadlock"
 	"github.com/relock-go/relock/internal/presence"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -21,7 +22,7 @@ var AllScripts = []*redisexec.Script{
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
 	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWPlaceholderScript,
 	protocol.PermitAcquireScript, protocol.PermitPollScript, protocol.PermitReleaseScript, protocol.PermitRenewScript, protocol.PermitStateScript,
-	presence.RegisterScript,
+	presence.RegisterScript, deadlock.PublishScript, deadlock.HoldersScript,
 }
 
 // InLine has the scripts for locks with a line, by the scripts that they replace.

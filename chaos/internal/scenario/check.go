@@ -224,3 +224,28 @@ func minorityUnnoticed(seen *stage.Evidence) error {
 	}
 	return nil
 }
+
+// longestDeadlock is how long the deadlocks of [nesting] last at most: the time until a wait is examined, about 2 s, and some
+// time for the waits before it.
+const longestDeadlock = 6 * time.Second
+
+// deadlocksEnded judges that deadlocks were found: no owner waited for longer, unless others went on.
+func deadlocksEnded(seen *stage.Evidence) error {
+	found, last := 0, int64(0)
+	for _, e := range seen.Events {
+		if e.Kind != history.LockReturn {
+			continue
+		}
+		if last > 0 && e.At-last > int64(longestDeadlock) {
+			seen.Breach("no Lock returned from %s to %s", seen.Clock(last), seen.Clock(e.At))
+		}
+		last = max(last, e.At)
+		if e.Outcome == history.Deadlocked {
+			found++
+		}
+	}
+	if found == 0 {
+		return errors.New("there was no deadlock: nothing was tested")
+	}
+	return nil
+}

@@ -119,6 +119,23 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
+		Number: 136, Name: "nested",
+		What: "no fault at all: owners that hold a lock wait for another one, all in one order: none is in a deadlock",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
+			Work: nesting,
+		}},
+	},
+	{
+		Number: 137, Name: "deadlocks",
+		What: "no fault at all: owners that hold a lock wait for another one, in any order: each deadlock ends by the error of one of them",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
+			Work: nesting.With(func(w *worker.Workload) { w.Opposed = true }),
+		}},
+		check: deadlocksEnded,
+	},
+	{
 		Number: 127, Name: "min-holds",
 		What: "no fault at all: a lock that is unlocked early is reserved for its min hold, and acquired by the next owner soon after",
 		setups: []stage.Setup{{

@@ -58,6 +58,12 @@ var patient = plain().With(func(w *worker.Workload) {
 	w.Names, w.Long, w.Fixed, w.Joint = 2, 0, 0, 0
 })
 
+// nesting is a workload of owners that lock a second name while they hold one.
+var nesting = plain().With(func(w *worker.Workload) {
+	w.TTL, w.Poll, w.DeadlockCheck = 2*time.Second, 2*time.Second, 300*time.Millisecond
+	w.Names, w.Nested, w.Joint, w.Shared, w.Fixed = 4, 0.6, 0, 0, 0
+})
+
 // voting is the workload on a quorum, which has no fair locks.
 var voting = plain().With(func(w *worker.Workload) { w.Joint, w.Poll = 0.05, 500*time.Millisecond })
 

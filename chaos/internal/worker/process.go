@@ -116,6 +116,9 @@ func (c *client) newLocks() (*relock.Client, error) {
 	if !c.Work.Untokened {
 		opts = append(opts, relock.WithFencing())
 	}
+	if c.Work.DeadlockCheck > 0 {
+		opts = append(opts, relock.WithDeadlockCheck(c.Work.DeadlockCheck))
+	}
 	if c.Work.Replicas > 0 {
 		opts = append(opts, relock.WithReplicas(c.Work.Replicas, c.Work.TTL/8))
 	}

@@ -41,6 +41,8 @@ type Workload struct {
 	Joint     float64       // share of holds of two names at once, from 0 to 1
 	Lasting   [2]float64    // how many TTLs a long hold lasts, at least and at most
 
+	DeadlockCheck time.Duration // 0: the default of the library
+
 	Torn     bool // of two names the first process holds the second for long, the next process wants both, and the others the first
 	Kept     bool // a hold ends early only with its lease
 	Counts   bool // compare hold counts with Redis

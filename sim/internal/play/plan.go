@@ -36,6 +36,8 @@ type Plan struct {
 	Crowd    bool          // the goroutines of one process want it at the same time, again and again, so the process hands over locally
 	Apart    time.Duration // the time between the crowds of two processes
 
+	DeadlockCheck time.Duration // 0: the default of the library
+
 	Faults []Fault
 }
 
@@ -141,6 +143,7 @@ func Draw(seed uint64) Plan {
 	p.Async = player.Pick(d, 0, 0, 0, 0.3, 1)
 	p.Linger = player.Pick(d, 0, 0, 0.5, 1)
 	p.Limit, p.Heavy = player.Pick(d, 2, 4), player.Pick(d, 0, 0.5)
+	p.Nested, p.DeadlockCheck = player.Pick(d, 0, 0, 0.4), player.Pick(d, 0, 300*time.Millisecond)
 	return p
 }
 

@@ -138,6 +138,9 @@ func (p *play) newProcess(number, place int) (*process, error) {
 // newLocks makes a client of the library.
 func (c *process) newLocks() (*relock.Client, error) {
 	opts := []relock.ClientOption{relock.WithTTL(c.plan.TTL), relock.WithSafetyPoll(c.plan.Poll), relock.WithLocalHandoffs(c.plan.Handoffs)}
+	if c.plan.DeadlockCheck > 0 {
+		opts = append(opts, relock.WithDeadlockCheck(c.plan.DeadlockCheck))
+	}
 	if !c.plan.Untokened {
 		opts = append(opts, relock.WithFencing())
 	}

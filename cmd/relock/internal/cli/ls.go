@@ -25,14 +25,18 @@ has set the key. (min hold) means that the holder has released the lock, and --m
 the waiters in line, and in the queue of Redisson's fair lock. ~2 means that there is no line, but two connections are
 subscribed to releases.
 
+With --waits the list has the holders that have waited for another lock for 5 s or more, in their place what they wait for
+and who holds that, and then the deadlocks: holders that wait for each other. Locks whose names do not match PATTERN are not
+followed. With --dot it is a graph for Graphviz. The holders are those of Go programs and of relock run; there are none on a quorum.
+
 On a quorum each node has a column with the TTL on that node: - means that the node does not have this owner, ? that it
 does not answer. NOTE describes where the nodes disagree.`
 
 func (a *app) lsCommand() *cobra.Command {
-	long := false
+	long, waits, dot := false, false, false
 	cmd := &cobra.Command{
 		Use: "ls [PATTERN]", Short: "List the locks that are held or waited for", Long: lsText,
-		Example: "  relock ls\n  relock ls 'orders:*' --json",
+		Example: "  relock ls\n  relock ls 'orders:*' --json\n  relock ls --waits\n  relock ls --dot | dot -Tsvg > waits.svg",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usage("ls takes one pattern, not %d: put it in quotes, as '*'", len(args))
@@ -49,11 +53,26 @@ func (a *app) lsCommand() *cobra.Command {
 						return unsure
 					}
 				}
+				if waits || dot {
+					if err := look.NoteWaits(cmd.Context(), t, locks); err != nil {
+						return fmt.Errorf("read who waits for whom: %w", err)
+					}
+				}
+				switch {
+				case dot:
+					a.drawGraph(locks)
+					return unsure
+				case waits && !a.json:
+					a.showWaits(locks, long)
+					return unsure
+				}
 				return errors.Join(a.showLocks(t, locks, long), unsure)
 			})
 		},
 	}
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "show owners in full")
+	cmd.Flags().BoolVar(&waits, "waits", false, "list the holders that wait for another lock, and the deadlocks")
+	cmd.Flags().BoolVar(&dot, "dot", false, "print who waits for whom as a graph for Graphviz")
 	a.lookFlags(cmd, "them")
 	return cmd
 }

@@ -2,12 +2,15 @@
 // changes nothing.
 //
 //   - lock.go has the state of one name, and quorum.go the combined state from the nodes of a quorum.
-//   - read.go reads one name, by look.lua; scan.go finds names; client.go identifies clients.
+//   - read.go reads one name, by look.lua; scan.go finds names; client.go identifies clients; waits.go
+//     has who waits for whom.
 package look
 
 import (
 	"regexp"
 	"time"
+
+	"github.com/relock-go/relock/internal/deadlock"
 )
 
 // Lock is what one Redis, or a quorum, has about one name.
@@ -55,6 +58,8 @@ type Holder struct {
 	Client  *Client `json:"client,omitempty"`
 	MinHold bool    `json:"min_hold,omitempty"` // it has ended: this is its min-hold placeholder (--min-hold)
 	On      int     `json:"on_nodes,omitempty"` // how many nodes of a quorum say so
+
+	Waits *deadlock.Wait `json:"waits,omitempty"` // what it has waited for, for long: see NoteWaits
 }
 
 // Waiter wants a lock.

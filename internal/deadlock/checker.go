@@ -1,0 +1,268 @@
+package deadlock
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// The scripts: see [redisexec.Script].
+var (
+	//go:embed publish.lua
+	publishSource string
+	//go:embed holders.lua
+	holdersSource string
+
+	PublishScript = redisexec.NewScript(publishSource)
+	HoldersScript = redisexec.NewScript(holdersSource)
+)
+
+const (
+	// interval is the time between two looks for a deadlock. Two publications have to follow the first look: see the
+	// package. After youth, if no deadlock is in sight, it is calm.
+	interval, calm, youth = 500 * time.Millisecond, 2 * time.Second, 30 * time.Second
+	// hindsight is the time between two looks at what the holder waits for, if the waiter itself holds nothing.
+	hindsight = 10 * time.Second
+	// life of what is published: a look may take long, and a command may fail.
+	life = 3 * calm
+	// mostHolds is beside how many locks a wait is published, and mostKeys how many keys a look reads.
+	mostHolds, mostKeys = 16, 200
+)
+
+// Waiter is an owner of this process that has waited for long enough.
+type Waiter struct {
+	ID    string // of this wait, within this process
+	Since time.Time
+	For   []string // the keys
+	Owner string   // for people
+	Holds []Held   // what the owner holds; none: it can be in no deadlock
+
+	Reported, Shared bool // see [Wait]
+
+	// Behind is called with what the holder of its lock waits for; "": nothing is known.
+	Behind func(text string)
+	// Found is called when it is in a deadlock, after each look. ends: this wait is to end.
+	Found func(text string, ends bool)
+}
+
+// Held is one lock that an owner holds.
+type Held struct{ Key, Field string }
+
+// Env is what a checker has of its client.
+type Env struct {
+	Now     clock.Clock
+	Go      func(func())    // runs in a goroutine that the client waits for
+	Ctx     context.Context // ends when the client has no more time
+	Closing <-chan struct{} // closed when the client is closed
+	// Waiters returns the owners that have waited for long enough, and in what time the next one will have; negative: no
+	// other one waits.
+	Waiters func() ([]*Waiter, time.Duration)
+}
+
+// Checker looks for deadlocks while owners of one client wait for long.
+type Checker struct {
+	env     Env
+	exec    *redisexec.Executor
+	process string // begins the IDs of its waits
+	host    string
+
+	mu      sync.Mutex
+	running bool // there is the goroutine; after Close it stays set
+
+	// These belong to the goroutine.
+	known map[string]*known // by the ID within this process; of the last look
+}
+
+// known is what is known of one wait.
+type known struct {
+	wait       Wait          // as it was published last
+	generation int           // how many of its publications were not answered
+	first      *Deadlock     // the one that it may be in
+	looked     clock.Instant // at what its holder waits for
+}
+
+// NewChecker returns a checker for a client that uses exec.
+func NewChecker(env Env, exec *redisexec.Executor) *Checker {
+	host, _ := os.Hostname()
+	return &Checker{
+		env: env, exec: exec, process: uuid.NewString(),
+		host: host + ":" + strconv.Itoa(os.Getpid()), known: make(map[string]*known),
+	}
+}
+
+// Start says that an owner waits. It costs a mutex while the checker runs.
+func (c *Checker) Start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.running {
+		c.running = true
+		c.env.Go(c.run)
+	}
+}
+
+// run looks in intervals, until no owner waits or the client is closed.
+func (c *Checker) run() {
+	for {
+		waiters, next := c.waiters()
+		if len(waiters) == 0 && next < 0 {
+			return
+		}
+		pause := c.check(waiters)
+		if next >= 0 {
+			pause = min(pause, max(next, interval/5))
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-c.env.Closing:
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// waiters returns those of the client. If no owner waits, the goroutine ends.
+func (c *Checker) waiters() ([]*Waiter, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiters, next := c.env.Waiters()
+	c.running = len(waiters) > 0 || next >= 0
+	return waiters, next
+}
+
+// check publishes the waits of owners that hold something, and looks for deadlocks. It returns when to do so again.
+func (c *Checker) check(waiters []*Waiter) (pause time.Duration) {
+	before := c.known
+	c.known = make(map[string]*known)
+	for _, w := range waiters {
+		k := before[w.ID]
+		if k == nil {
+			k = new(known)
+		}
+		if c.known[w.ID] = k; len(w.Holds) > 0 {
+			c.publish(w, k)
+		}
+	}
+	pause = hindsight
+	began, look := c.env.Now(), c.looks()
+	for _, w := range waiters {
+		k := c.known[w.ID]
+		switch {
+		case len(w.Holds) > 0:
+			c.find(w, k, began, look)
+			if pause = min(pause, calm); k.first != nil || began.Time().Sub(w.Since) < youth {
+				pause = interval
+			}
+		case began.Since(k.looked) < hindsight:
+			continue
+		}
+		k.looked = began
+		w.Behind(behind(w.For, look))
+	}
+	return pause
+}
+
+// publish publishes the wait of w beside each lock that its owner holds, and waits for the answers. Without an answer it may
+// arrive later, when the wait is over. Then the wait gets another ID, so that nothing follows from what was published before.
+func (c *Checker) publish(w *Waiter, k *known) {
+	k.wait = Wait{
+		ID:  fmt.Sprintf("%s:%s:%d", c.process, w.ID, k.generation),
+		Seq: k.wait.Seq + 1, Since: w.Since.UnixMilli(), For: w.For, Owner: w.Owner, Host: c.host,
+		Reported: w.Reported, Shared: w.Shared,
+	}
+	text, _ := json.Marshal(&k.wait)
+	for _, h := range w.Holds[:min(len(w.Holds), mostHolds)] {
+		if _, out := c.run1(PublishScript, []any{keys.WaitsOf(h.Key)}, h.Field, life.Milliseconds(), string(text)); out.Err != nil {
+			k.generation++
+			k.first = nil
+			return
+		}
+	}
+}
+
+// run1 sends one copy of a script. The next look sends another one.
+func (c *Checker) run1(s *redisexec.Script, keys []any, args ...any) (any, redisexec.Outcome) {
+	return c.exec.Run(c.env.Ctx, redisexec.CallOptions{Attempts: 1}, s, keys, args...)
+}
+
+// looks returns a function that reads the holders of a key from Redis, each key once.
+func (c *Checker) looks() func(key string) ([]Holder, error) {
+	read := make(map[string][]Holder)
+	return func(key string) ([]Holder, error) {
+		if holders, is := read[key]; is {
+			return holders, nil
+		}
+		if len(read) == mostKeys {
+			return nil, errTooMany
+		}
+		reply, out := c.run1(HoldersScript, []any{key, keys.WaitsOf(key)})
+		if out.Err != nil {
+			return nil, out.Err
+		}
+		holders := []Holder{}
+		words, _ := reply.([]any)
+		for pair := range slices.Chunk(words, 2) {
+			field, _ := pair[0].(string)
+			wait, _ := pair[len(pair)-1].(string)
+			holders = append(holders, Holder{Field: field, Wait: Published(wait)})
+		}
+		read[key] = holders
+		return holders, nil
+	}
+}
+
+// find looks for a deadlock that w is in. It counts when it is found again: see the package. The first look, which began at
+// began, has to end before anything can be published twice.
+func (c *Checker) find(w *Waiter, k *known, began clock.Instant, look func(key string) ([]Holder, error)) {
+	own := k.wait
+	d, err := Find(&own, look)
+	switch {
+	case err != nil || d == nil:
+		k.first = nil
+	// mutant: deadlock-unconfirmed/1
+	case k.first == nil || !d.is(k.first):
+		if k.first = d; c.env.Now().Since(began) >= interval {
+			k.first = nil
+		}
+	// mutant: deadlock-unconfirmed/2
+	case d.confirms(k.first):
+		w.Found(d.String(), d.Victim() == k.wait.ID)
+	}
+}
+
+// behind describes what the holder of one of the keys waits for.
+func behind(of []string, look func(key string) ([]Holder, error)) string {
+	for _, key := range of {
+		holders, err := look(key)
+		if err != nil {
+			return ""
+		}
+		for _, h := range holders {
+			if h.Wait != nil {
+				return fmt.Sprintf("%s waits for %s", h.Wait.who(), strings.Join(quoted(h.Wait.For), ", "))
+			}
+		}
+	}
+	return ""
+}
+
+func quoted(keys []string) []string {
+	var all []string
+	for _, key := range keys {
+		all = append(all, strconv.Quote(key))
+	}
+	return all
+}
