@@ -46,9 +46,13 @@ func TestLs_ShowsWhoWaitsForWhomAndDeadlocks(t *testing.T) {
 	code, out, stderr = run(t, url, "ls", "--dot")
 	require.Equal(t, 0, code, stderr)
 	require.Regexp(t, `(?s)^digraph waits \{\n  "[0-9a-f]{8}:\d+" -> "[0-9a-f]{8}:\d+" \[label="b"\];\n.*\[label="a"\];\n  // deadlock: .*\n\}\n$`, out)
+	_, out, _ = run(t, url, "doctor")
+	require.Regexp(t, `(?m)^warning +deadlocks +goroutine \d+ on .* waits for "b"`, out)
 	cancel()
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
+	_, out, _ = run(t, url, "doctor")
+	require.Regexp(t, `(?m)^ok +deadlocks +none`, out)
 	_, out, _ = run(t, url, "ls", "--waits", "nothing*")
 	require.NotContains(t, out, "deadlock")
 }

@@ -11,9 +11,9 @@ import (
 )
 
 const doctorText = `Check whether this Redis is good for locks: whether it can be reached, its version and role, whether it evicts keys, what
-a crash or a failover forgets, how long scripts and messages take, and whether this user has the permissions for each kind
-of lock. For this, relock acquires and releases a lock of each kind, under a new name that begins with --name. It sends
-no command that managed services refuse.
+a crash or a failover forgets, how long scripts and messages take, whether owners are in a deadlock, and whether this
+user has the permissions for each kind of lock. For this, relock acquires and releases a lock of each kind, under a new
+name that begins with --name. It sends no command that managed services refuse.
 
 With --user it checks the permissions of that ACL user, and changes nothing. This needs Redis 7, and a connection that may
 run ACL DRYRUN.

@@ -1,6 +1,7 @@
 // Package doctor finds out what of a Redis is wrong for locks, as the user that it is given sees it.
 //
 //   - doctor.go has the findings, and the order of the examination.
+//   - deadlocks.go looks for owners that wait for each other.
 //   - info.go looks at what INFO says; wire.go at scripts and messages; kinds.go takes a lock of each kind;
 //     acl.go asks what another user may do.
 package doctor
@@ -69,6 +70,7 @@ func (e *Exam) Run(ctx context.Context) []Finding {
 	}
 	if answering >= e.Target.Majority() && e.User == "" {
 		e.kinds(ctx)
+		e.deadlocks(ctx)
 	}
 	if e.Target.Quorum() {
 		e.votes(answering)
