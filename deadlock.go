@@ -40,9 +40,7 @@ func (s *session) longWaits() (long []*deadlock.Waiter, next time.Duration) {
 	for _, h := range s.registry.all() {
 		switch left, waiting := h.shortWait(now); {
 		case !waiting:
-			for _, held := range h.heldOnRedis() {
-				holds[h.owner] = append(holds[h.owner], held)
-			}
+			holds[h.owner] = append(holds[h.owner], h.heldOnRedis()...)
 		case left <= 0:
 			waits = append(waits, h)
 		case next < 0 || left < next:

@@ -549,6 +549,6 @@ func TestHold_QuorumLeaseIsShorterByClockDrift(t *testing.T) {
 // Programs have tens of thousands of holds. Go allocates in classes of size, and adds a header of 8 bytes to what has
 // pointers and is this large: one field more would cost each hold 128 bytes.
 func TestHold_FitsItsSizeClass(t *testing.T) {
-	const class, header = 1152, 8
+	const class, header = 1024, 8
 	require.LessOrEqual(t, unsafe.Sizeof(hold{})+header, uintptr(class))
 }
