@@ -31,8 +31,8 @@ var (
 )
 
 const (
-	// interval is the time between two looks for a deadlock. Two publications have to follow the first look: see the
-	// package. After youth, if no deadlock is in sight, it is calm.
+	// interval is the least time between two publications of a wait, and the usual one between two looks for a deadlock. After
+	// youth, if no deadlock is in sight, it is calm.
 	interval, calm, youth = 500 * time.Millisecond, 2 * time.Second, 30 * time.Second
 	// hindsight is the time between two looks at what the holder waits for, if the waiter itself holds nothing.
 	hindsight = 10 * time.Second
@@ -90,6 +90,7 @@ type Checker struct {
 type known struct {
 	wait       Wait          // as it was published last
 	generation int           // how many of its publications were not answered
+	published  clock.Instant // when the last publication was answered
 	first      *Deadlock     // the one that it may be in
 	looked     clock.Instant // at what its holder waits for
 }
@@ -177,7 +178,12 @@ func (c *Checker) check(waiters []*Waiter) (pause time.Duration) {
 
 // publish publishes the wait of w beside each lock that its owner holds, and waits for the answers. Without an answer it may
 // arrive later, when the wait is over. Then the wait gets another ID, so that nothing follows from what was published before.
+// It does so at most once in an interval, which is longer than any first look that counts: what is published then was true
+// when that look had ended.
 func (c *Checker) publish(w *Waiter, k *known) {
+	if c.env.Now().Since(k.published) < interval {
+		return
+	}
 	k.wait = Wait{
 		ID:  fmt.Sprintf("%s:%s:%d", c.process, w.ID, k.generation),
 		Seq: k.wait.Seq + 1, Since: w.Since.UnixMilli(), For: w.For, Owner: w.Owner, Host: c.host,
@@ -188,9 +194,10 @@ func (c *Checker) publish(w *Waiter, k *known) {
 		if _, out := c.run1(PublishScript, []any{keys.WaitsOf(h.Key)}, h.Field, life.Milliseconds(), string(text)); out.Err != nil {
 			k.generation++
 			k.first = nil
-			return
+			break
 		}
 	}
+	k.published = c.env.Now()
 }
 
 // run1 sends one copy of a script. The next look sends another one.
@@ -225,7 +232,7 @@ func (c *Checker) looks() func(key string) ([]Holder, error) {
 }
 
 // find looks for a deadlock that w is in. It counts when it is found again: see the package. The first look, which began at
-// began, has to end before anything can be published twice.
+// began, must be short.
 func (c *Checker) find(w *Waiter, k *known, began clock.Instant, look func(key string) ([]Holder, error)) {
 	own := k.wait
 	d, err := Find(&own, look)
@@ -234,7 +241,7 @@ func (c *Checker) find(w *Waiter, k *known, began clock.Instant, look func(key s
 		k.first = nil
 	// mutant: deadlock-unconfirmed/1
 	case k.first == nil || !d.is(k.first):
-		if k.first = d; c.env.Now().Since(began) >= interval {
+		if k.first = d; c.env.Now().Since(began) > interval/2 {
 			k.first = nil
 		}
 	// mutant: deadlock-unconfirmed/2

@@ -1,0 +1,45 @@
+package deadlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// What follows from two publications depends on the time between them, and on the answer to each.
+func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
+	rdb := redistest.Mini(t).Client(t)
+	exec := redisexec.New(rdb, clock.System, time.Minute)
+	defer exec.Close(context.Background())
+	var later time.Duration
+	ctx, cancel := context.WithCancel(t.Context())
+	c := NewChecker(Env{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: ctx}, exec)
+	w := &Waiter{
+		ID: "7@1", Since: time.Now(), For: []string{"b"}, Owner: "goroutine 7", Holds: []Held{{"a", "u:7"}},
+		Behind: func(string) {}, Found: func(string, bool) { t.Error("found") },
+	}
+	published := func() *Wait {
+		require.Equal(t, interval, c.check([]*Waiter{w}))
+		return Published(rdb.HGet(t.Context(), keys.WaitsOf("a"), "u:7").Val())
+	}
+	first := published()
+	require.EqualValues(t, 1, first.Seq)
+	require.Equal(t, []string{"b"}, first.For)
+	require.EqualValues(t, 1, published().Seq, "at once")
+	later = interval
+	require.EqualValues(t, 2, published().Seq)
+	require.Equal(t, first.ID, published().ID)
+	cancel()
+	later *= 2
+	c.check([]*Waiter{w}) // without an answer
+	c.env.Ctx = t.Context()
+	later += interval
+	require.NotEqual(t, first.ID, published().ID, "what was not answered may still arrive")
+}
