@@ -80,6 +80,7 @@ func (s *session) end() error {
 	s.endBackground(lockerr.Reason(lockerr.ErrClosed))
 	// On a quorum, nodes that do not answer may have used up the time of the first wait.
 	s.goroutines.Wait(ctx)
+	s.checking.Wait(ctx)
 	hub.Wait(ctx)
 	var execs group.Group
 	for _, x := range s.execs {

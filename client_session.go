@@ -87,6 +87,7 @@ type session struct {
 	registrars []*presence.Registrar // one for each deployment; none if the client does not register
 	tickets    atomic.Uint64         // numbers the entries in lines
 	deadlocks  *deadlock.Checker     // nil on a quorum
+	checking   group.Group           // its goroutine, which ends some seconds after the last wait
 
 	// goroutines are the watchdogs that are awake, the goroutine that watches the clocks, and the undos. Each of them
 	// has to end soon after closing or background, or Close would take its whole time.
@@ -214,7 +215,7 @@ func (s *session) uuidsInUse() []string {
 
 // onOne creates the undo queue of a client on one deployment. A quorum has a queue for each node.
 func (s *session) onOne() {
-	env := deadlock.Env{Now: s.now, Go: s.goroutines.Go, Ctx: s.background, Closing: s.closing, Waiters: s.longWaits}
+	env := deadlock.Env{Now: s.now, Go: s.checking.Go, Ctx: s.background, Closing: s.closing, Waiters: s.longWaits}
 	s.deadlocks = deadlock.NewChecker(env, s.execs[0])
 	s.undos = []*undo.Queue{undo.New(undo.Env{Now: s.now, Go: s.goroutines.Go, Ctx: s.background}, s.settle)}
 }
