@@ -25,7 +25,7 @@ type waitNote struct {
 
 // checkDeadlocks starts the checker, because h waits.
 func (h *hold) checkDeadlocks() {
-	if c := h.session.deadlocks; c != nil && h.settings.deadlockCheck > 0 {
+	if c := h.session.deadlocks; c != nil && h.settings.deadlockCheck > 0 && h.kind.side != keys.Permits {
 		c.Start()
 	}
 }
@@ -64,11 +64,11 @@ func (s *session) longWaits() (long []*deadlock.Waiter, next time.Duration) {
 	return long, next
 }
 
-// shortWait reports whether h waits, and is checked; and in what time its wait will be long.
+// shortWait reports whether h waits, and is checked; and in what time its wait will be long. A wait for a permit is in no deadlock.
 func (h *hold) shortWait(now clock.Instant) (left time.Duration, waiting bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != acquiring || h.settings.deadlockCheck == 0 {
+	if h.phase != acquiring || h.settings.deadlockCheck == 0 || h.kind.side == keys.Permits {
 		return 0, false
 	}
 	return h.settings.deadlockCheck - now.Since(h.started), true

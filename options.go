@@ -151,7 +151,7 @@ func WithWaitTimeout(d time.Duration) Option {
 // Every process that takes part needs the check. An owner that holds no other lock is in no deadlock, and a
 // shorter wait costs nothing. After d, an owner that holds other locks sends two commands and more in each
 // half second, and after 30 s in each two seconds: it publishes its wait beside each lock that it holds, and
-// follows the waits of others. For the error of its wait, any other waiter sends one command in 10 s. A
+// follows the waits of others. For the error of its wait, any other waiter sends one command a minute. A
 // process whose answers take longer than half a second finds nothing.
 //
 // A deadlock is reported by the hook Deadlock, and in the error of a wait that ends for another reason. It

@@ -35,7 +35,7 @@ const (
 	// youth, if no deadlock is in sight, it is calm.
 	interval, calm, youth = 500 * time.Millisecond, 2 * time.Second, 30 * time.Second
 	// hindsight is the time between two looks at what the holder waits for, if the waiter itself holds nothing.
-	hindsight = 10 * time.Second
+	hindsight = time.Minute
 	// life of what is published: a look may take long, and a command may fail.
 	life = 3 * calm
 	// mostHolds is beside how many locks a wait is published, and mostKeys how many keys a look reads.
