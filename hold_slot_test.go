@@ -14,7 +14,6 @@ func TestSlot_FreeOneIsTakenAtOnce(t *testing.T) {
 	var s slot
 	for range 3 {
 		require.True(t, s.take(t.Context()))
-		require.Nil(t, s.freed, "no one waits for it")
 		s.free()
 	}
 }
@@ -45,6 +44,41 @@ func TestSlot_WaitEndsWithItsContext(t *testing.T) {
 		require.Error(t, ctx.Err(), "it has waited")
 		s.free()
 		require.True(t, s.take(t.Context()), "the one that left has not got it")
+	})
+}
+
+// A renewal that is always due would otherwise keep an Unlock from its command until its time is up.
+func TestSlot_IsTakenInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s slot
+		require.True(t, s.take(t.Context()))
+		var order []string // guarded by s
+		wait := func(name string, ctx context.Context) {
+			go func() {
+				if s.take(ctx) {
+					order = append(order, name)
+				}
+			}()
+			synctest.Wait()
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		wait("first", t.Context())
+		wait("leaves", leaving)
+		wait("second", t.Context())
+		leave()
+		synctest.Wait()
+
+		s.free()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		require.False(t, s.take(ended), "whoever freed it comes after those that wait")
+		synctest.Wait()
+		require.Equal(t, []string{"first"}, order)
+		s.free()
+		synctest.Wait()
+		require.Equal(t, []string{"first", "second"}, order)
+		s.free()
+		require.True(t, s.take(ended), "it is free again")
 	})
 }
 
