@@ -55,7 +55,7 @@ func begin(t *testing.T, test func(b *trial)) {
 		s := b.session
 		s.patience = time.Second
 		s.uses = func(string) bool { return false }
-		s.undos = []*undo.Queue{undo.New(undo.Env{Now: s.now, Go: s.goroutines.Go, Ctx: s.background}, b.settle)}
+		s.undos = []*undo.Queue{undo.New(s.life(), b.settle)}
 		t.Cleanup(func() {
 			if !s.closed() {
 				close(s.closing)

@@ -185,17 +185,14 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 	}
 	c := newClientOn(rdbs, wake.NewMajority(hubs, releaseWindow), s, now)
 	c.supports = supportedByQuorum
-	env := c.session
+	session := c.session
 	q := quorum.New(quorum.Env{
-		Now:        env.now,
-		Patience:   env.patience,
-		Background: env.background,
-		Go:         env.goroutines.Go,
-		Closed:     env.closed,
-		Retire:     env.identities.RetireField,
-		Failure:    quorumError,
-	}, env.execs, redisexec.NamesOf(rdbs))
-	env.undos, env.usual = q.Backlog(), q.Usual
+		Life:     session.life(),
+		Patience: session.patience,
+		Retire:   session.identities.RetireField,
+		Failure:  quorumError,
+	}, session.execs, redisexec.NamesOf(rdbs))
+	session.undos, session.usual = q.Backlog(), q.Usual
 	c.addQuorumKinds(q)
 	return c
 }

@@ -130,14 +130,18 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 	}
 	s.background, s.endBackground = context.WithCancelCause(context.Background())
 	if o.registers {
-		env := presence.Env{Now: now, Go: s.goroutines.Go, Ctx: s.background, Closing: s.closing, Names: s.uuidsInUse}
 		for _, x := range s.execs {
-			s.registrars = append(s.registrars, presence.New(env, x))
+			s.registrars = append(s.registrars, presence.New(s.life(), s.uuidsInUse, x))
 		}
 	}
 	started := now() // not in the goroutine, which may run much later and miss a jump before that
 	s.goroutines.Go(func() { clock.Watch(s.closing, now, started, s.clocksMoved) })
 	return s
+}
+
+// life returns what work in the background needs.
+func (s *session) life() group.Life {
+	return group.Life{Now: s.now, Go: s.goroutines.Go, Closing: s.closing, Ctx: s.background}
 }
 
 // paced returns opts for a command about a lease, in which several copies have to fit.
@@ -213,11 +217,12 @@ func (s *session) uuidsInUse() []string {
 	return all
 }
 
-// onOne creates the undo queue of a client on one deployment. A quorum has a queue for each node.
+// onOne creates the undo queue and the checker of a client on one deployment. A quorum has a queue for each node.
 func (s *session) onOne() {
-	env := deadlock.Env{Now: s.now, Go: s.checking.Go, Ctx: s.background, Closing: s.closing, Waiters: s.longWaits}
-	s.deadlocks = deadlock.NewChecker(env, s.execs[0])
-	s.undos = []*undo.Queue{undo.New(undo.Env{Now: s.now, Go: s.goroutines.Go, Ctx: s.background}, s.settle)}
+	s.undos = []*undo.Queue{undo.New(s.life(), s.settle)}
+	checking := s.life()
+	checking.Go = s.checking.Go
+	s.deadlocks = deadlock.NewChecker(checking, s.longWaits, s.execs[0])
 }
 
 // undo releases the keys of n in the background, under each of fields in turn. The identities of all fields have been

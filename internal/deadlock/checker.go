@@ -1,7 +1,6 @@
 package deadlock
 
 import (
-	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -61,20 +61,10 @@ type Waiter struct {
 // Held is one lock that an owner holds.
 type Held struct{ Key, Field string }
 
-// Env is what a checker has of its client.
-type Env struct {
-	Now     clock.Clock
-	Go      func(func())    // runs in a goroutine that the client waits for
-	Ctx     context.Context // ends when the client has no more time
-	Closing <-chan struct{} // closed when the client is closed
-	// Waiters returns the owners that have waited for long enough, and in what time the next one will have; negative: no
-	// other one waits.
-	Waiters func() ([]*Waiter, time.Duration)
-}
-
 // Checker looks for deadlocks while owners of one client wait for long.
 type Checker struct {
-	env     Env
+	life    group.Life
+	long    func() ([]*Waiter, time.Duration)
 	exec    *redisexec.Executor
 	process string // begins the IDs of its waits
 	host    string
@@ -95,11 +85,12 @@ type known struct {
 	looked     clock.Instant // at what its holder waits for
 }
 
-// NewChecker returns a checker for a client that uses exec.
-func NewChecker(env Env, exec *redisexec.Executor) *Checker {
+// NewChecker returns a checker for a client that uses exec. long returns the owners that have waited for long enough, and in
+// what time the next one will have; negative: no other one waits.
+func NewChecker(life group.Life, long func() ([]*Waiter, time.Duration), exec *redisexec.Executor) *Checker {
 	host, _ := os.Hostname()
 	return &Checker{
-		env: env, exec: exec, process: uuid.NewString(),
+		life: life, long: long, exec: exec, process: uuid.NewString(),
 		host: host + ":" + strconv.Itoa(os.Getpid()), known: make(map[string]*known),
 	}
 }
@@ -110,7 +101,7 @@ func (c *Checker) Start() {
 	defer c.mu.Unlock()
 	if !c.running {
 		c.running = true
-		c.env.Go(c.run)
+		c.life.Go(c.run)
 	}
 }
 
@@ -128,7 +119,7 @@ func (c *Checker) run() {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-c.env.Closing:
+		case <-c.life.Closing:
 			timer.Stop()
 			return
 		}
@@ -139,7 +130,7 @@ func (c *Checker) run() {
 func (c *Checker) waiters() ([]*Waiter, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	waiters, next := c.env.Waiters()
+	waiters, next := c.long()
 	c.running = len(waiters) > 0 || next >= 0
 	return waiters, next
 }
@@ -158,7 +149,7 @@ func (c *Checker) check(waiters []*Waiter) (pause time.Duration) {
 		}
 	}
 	pause = hindsight
-	began, look := c.env.Now(), c.looks()
+	began, look := c.life.Now(), c.looks()
 	for _, w := range waiters {
 		k := c.known[w.ID]
 		switch {
@@ -181,7 +172,7 @@ func (c *Checker) check(waiters []*Waiter) (pause time.Duration) {
 // It does so at most once in an interval, which is longer than any first look that counts: what is published then was true
 // when that look had ended.
 func (c *Checker) publish(w *Waiter, k *known) {
-	if c.env.Now().Since(k.published) < interval {
+	if c.life.Now().Since(k.published) < interval {
 		return
 	}
 	k.wait = Wait{
@@ -197,12 +188,12 @@ func (c *Checker) publish(w *Waiter, k *known) {
 			break
 		}
 	}
-	k.published = c.env.Now()
+	k.published = c.life.Now()
 }
 
 // run1 sends one copy of a script. The next look sends another one.
 func (c *Checker) run1(s *redisexec.Script, keys []any, args ...any) (any, redisexec.Outcome) {
-	return c.exec.Run(c.env.Ctx, redisexec.CallOptions{Attempts: 1}, s, keys, args...)
+	return c.exec.Run(c.life.Ctx, redisexec.CallOptions{Attempts: 1}, s, keys, args...)
 }
 
 // looks returns a function that reads the holders of a key from Redis, each key once.
@@ -241,7 +232,7 @@ func (c *Checker) find(w *Waiter, k *known, began clock.Instant, look func(key s
 		k.first = nil
 	// mutant: deadlock-unconfirmed/1
 	case k.first == nil || !d.is(k.first):
-		if k.first = d; c.env.Now().Since(began) > interval/2 {
+		if k.first = d; c.life.Now().Since(began) > interval/2 {
 			k.first = nil
 		}
 	// mutant: deadlock-unconfirmed/2

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -20,7 +21,7 @@ func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
 	defer exec.Close(context.Background())
 	var later time.Duration
 	ctx, cancel := context.WithCancel(t.Context())
-	c := NewChecker(Env{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: ctx}, exec)
+	c := NewChecker(group.Life{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: ctx}, nil, exec)
 	w := &Waiter{
 		ID: "7@1", Since: time.Now(), For: []string{"b"}, Owner: "goroutine 7", Holds: []Held{{"a", "u:7"}},
 		Behind: func(string) {}, Found: func(string, bool) { t.Error("found") },
@@ -39,7 +40,7 @@ func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
 	cancel()
 	later *= 2
 	c.check([]*Waiter{w}) // without an answer
-	c.env.Ctx = t.Context()
+	c.life.Ctx = t.Context()
 	later += interval
 	require.NotEqual(t, first.ID, published().ID, "what was not answered may still arrive")
 }

@@ -5,7 +5,17 @@ package group
 import (
 	"context"
 	"sync"
+
+	"github.com/relock-go/relock/internal/clock"
 )
+
+// Life is the life of a client, as work in its background needs it.
+type Life struct {
+	Now     clock.Clock
+	Go      func(func())    // runs in a goroutine that Close waits for
+	Closing <-chan struct{} // closed when Close begins
+	Ctx     context.Context // ends when Close does not wait any longer
+}
 
 // Group counts goroutines that have to end before Close returns. Two things are different from a sync.WaitGroup: a
 // goroutine may join during a wait, and the wait has a bound. The zero Group is empty.

@@ -19,7 +19,6 @@
 package presence
 
 import (
-	"context"
 	_ "embed"
 	"os"
 	"path/filepath"
@@ -50,21 +49,12 @@ const (
 	mostNames = 16
 )
 
-// Env is what a registrar needs from its client.
-type Env struct {
-	Now     clock.Clock
-	Go      func(func())    // runs in a goroutine that the client waits for
-	Ctx     context.Context // ends when the client has no more time
-	Closing <-chan struct{} // closed when the client is closed
-	// Names returns the uuids that the client holds or waits by; none if it does neither.
-	Names func() []string
-}
-
 // Registrar registers one client on one deployment. It has a goroutine while there are holds, and for an interval at
 // most after that.
 type Registrar struct {
-	env  Env
+	life group.Life
 	exec *redisexec.Executor
+	used func() []string
 	info []any // host, process id, program, since when: the last words of each command
 
 	mu sync.Mutex
@@ -77,16 +67,17 @@ type Registrar struct {
 	until map[string]clock.Instant // by name: until when it may be registered
 }
 
-// New returns a registrar of this process on one deployment. It starts nothing, and sends nothing.
-func New(env Env, exec *redisexec.Executor) *Registrar {
+// New returns a registrar of this process on one deployment. used returns the uuids that the client holds or waits by; none
+// if it does neither. New starts nothing, and sends nothing.
+func New(life group.Life, used func() []string, exec *redisexec.Executor) *Registrar {
 	host, _ := os.Hostname()
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	since := env.Now().Time().UTC().Format(time.RFC3339)
+	since := life.Now().Time().UTC().Format(time.RFC3339)
 	return &Registrar{
-		env: env, exec: exec, until: make(map[string]clock.Instant),
+		life: life, used: used, exec: exec, until: make(map[string]clock.Instant),
 		info: []any{host, strconv.Itoa(os.Getpid()), filepath.Base(program), since},
 	}
 }
@@ -95,7 +86,7 @@ func New(env Env, exec *redisexec.Executor) *Registrar {
 // hold is in its gates: otherwise the goroutine may look first, find none, and end.
 func (r *Registrar) InUse() { r.start() }
 
-// Close removes the registration, in the background. The goroutine notices Env.Closing, which was closed before. If
+// Close removes the registration, in the background. The goroutine notices Life.Closing, which was closed before. If
 // there is no goroutine, Close starts one.
 func (r *Registrar) Close() { r.start() }
 
@@ -105,12 +96,12 @@ func (r *Registrar) start() {
 	defer r.mu.Unlock()
 	if !r.running {
 		r.running = true
-		r.env.Go(r.run)
+		r.life.Go(r.run)
 	}
 }
 
 // run keeps the client registered until it is not in use, or is closed. It blocks while Redis does not
-// answer, for one copy of a command at a time, and ends with Env.Ctx.
+// answer, for one copy of a command at a time, and ends with Life.Ctx.
 func (r *Registrar) run() {
 	for {
 		names, due, closed := r.names()
@@ -126,7 +117,7 @@ func (r *Registrar) run() {
 			timer := time.NewTimer(due)
 			select {
 			case <-timer.C:
-			case <-r.env.Closing:
+			case <-r.life.Closing:
 			}
 			timer.Stop()
 		}
@@ -140,12 +131,12 @@ func (r *Registrar) run() {
 func (r *Registrar) names() (names []string, due time.Duration, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	closed = group.Closed(r.env.Closing)
-	if names = r.env.Names(); len(names) == 0 && !closed {
+	closed = group.Closed(r.life.Closing)
+	if names = r.used(); len(names) == 0 && !closed {
 		r.running = false
 	}
 	if r.last != (clock.Instant{}) {
-		due = Interval - r.env.Now().Since(r.last)
+		due = Interval - r.life.Now().Since(r.last)
 	}
 	return names[:min(len(names), mostNames)], due, closed
 }
@@ -153,7 +144,7 @@ func (r *Registrar) names() (names []string, due time.Duration, closed bool) {
 // register registers the client under these names. It records each before it is sent: if the answer is
 // lost, leave still removes it.
 func (r *Registrar) register(names []string) {
-	now := r.env.Now()
+	now := r.life.Now()
 	r.last = now
 	for name, until := range r.until {
 		if now.Until(until) <= 0 {
@@ -169,7 +160,7 @@ func (r *Registrar) register(names []string) {
 // leave removes each name that may still be registered.
 func (r *Registrar) leave() {
 	for name, until := range r.until {
-		if r.env.Now().Until(until) > 0 {
+		if r.life.Now().Until(until) > 0 {
 			r.send(name, 0)
 		}
 	}
@@ -178,5 +169,5 @@ func (r *Registrar) leave() {
 // send sends one command, and waits for it. Its outcome makes no difference.
 func (r *Registrar) send(name string, lease time.Duration) {
 	args := append([]any{lease.Milliseconds()}, r.info...)
-	_, _ = r.exec.Run(r.env.Ctx, redisexec.CallOptions{Attempts: 1}, RegisterScript, []any{keys.OfClient(name)}, args...)
+	_, _ = r.exec.Run(r.life.Ctx, redisexec.CallOptions{Attempts: 1}, RegisterScript, []any{keys.OfClient(name)}, args...)
 }

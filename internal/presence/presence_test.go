@@ -24,7 +24,13 @@ func TestPresence_GoroutineOfAnIdleClientEndsDespiteClose(t *testing.T) {
 	defer exec.Close(t.Context())
 	over, cancel := context.WithCancel(context.Background())
 	cancel() // nothing is sent
-	r := New(Env{
+	used := func() []string {
+		if looks++; looks == 1 {
+			return []string{"name"}
+		}
+		return nil
+	}
+	r := New(group.Life{
 		Now: func() clock.Instant {
 			if looks == 2 { // between its look and what it does about that
 				if asked++; asked == 1 {
@@ -33,15 +39,8 @@ func TestPresence_GoroutineOfAnIdleClientEndsDespiteClose(t *testing.T) {
 			}
 			return clock.System().After(time.Duration(looks) * Interval)
 		},
-		Go: running.Go,
-		Names: func() []string {
-			if looks++; looks == 1 {
-				return []string{"name"}
-			}
-			return nil
-		},
-		Ctx: over, Closing: closing,
-	}, exec)
+		Go: running.Go, Ctx: over, Closing: closing,
+	}, used, exec)
 	r.InUse()
 	running.Wait(t.Context())
 	require.True(t, group.Closed(closing))

@@ -24,7 +24,7 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
-			g, out := n.plain.Acquire(q.env.Background, e, t, field, s)
+			g, out := n.plain.Acquire(q.env.Ctx, e, t, field, s)
 			recordAbsence(t, n, out)
 			return g, out
 		},
@@ -89,10 +89,10 @@ func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 		}
 	}
 	e.Attempts = 1
-	back := put(q.env.Background, q, nodes, t, e, question[bool]{
+	back := put(q.env.Ctx, q, nodes, t, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			return n.plain.ReleaseQuietly(q.env.Background, e, t, field)
+			return n.plain.ReleaseQuietly(q.env.Ctx, e, t, field)
 		},
 		yes: votesYes,
 	})
@@ -168,7 +168,7 @@ func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 				return true, redisexec.Outcome{}
 			}
 			// mutant: quorum-token-not-raised
-			return n.plain.Raise(q.env.Background, e, t, field, s, g.Token)
+			return n.plain.Raise(q.env.Ctx, e, t, field, s, g.Token)
 		},
 		yes: votesYes,
 	})

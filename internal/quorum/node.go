@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -88,11 +89,11 @@ func (n *node) settle(u undo.Name) bool {
 	}
 	var out redisexec.Outcome
 	if e := (redisexec.CallOptions{Attempts: 2}); u.Unobserved {
-		_, out = n.plain.ReleaseQuietly(n.env.Background, e, u.Keys, u.Field)
+		_, out = n.plain.ReleaseQuietly(n.env.Ctx, e, u.Keys, u.Field)
 	} else {
 		p := protocol.LeavingPlaceholder(n.plain, n.env.Now, u.PlaceholderUntil)
-		_, out = p.Release(n.env.Background, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
+		_, out = p.Release(n.env.Ctx, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
 	}
 	// While the client is being closed, one try is enough: a silent minority must not delay Close.
-	return out.Err == nil || redisexec.ForGood(out.Err) || n.env.Closed()
+	return out.Err == nil || redisexec.ForGood(out.Err) || group.Closed(n.env.Closing)
 }

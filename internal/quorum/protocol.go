@@ -72,7 +72,7 @@ func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
-			return n.plain.Reenter(q.env.Background, e, t, field, s, mint, counts)
+			return n.plain.Reenter(q.env.Ctx, e, t, field, s, mint, counts)
 		},
 		yes: getsIt, repeated: s.Renewed, // a fixed longer lease is requested only once
 	})
@@ -114,7 +114,7 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	b := put(ctx, q, q.nodes, t, e, question[protocol.Released]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
-			return n.plain.Release(q.env.Background, e, t, field, counts)
+			return n.plain.Release(q.env.Ctx, e, t, field, counts)
 		},
 		yes: func(v vote[protocol.Released]) bool {
 			return v.answer.Ours || v.out.Ambiguous && slices.Contains(counts, 0) // an earlier copy may have done it
@@ -160,7 +160,7 @@ func (q *Quorum) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions, 
 	b = put(ctx, q, q.nodes, t, e, question[protocol.Released]{
 		names: []string{field, keys.Placeholder(field, until)},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
-			return n.plain.LeavePlaceholder(q.env.Background, e, t, field, until, rest)
+			return n.plain.LeavePlaceholder(q.env.Ctx, e, t, field, until, rest)
 		},
 		yes: func(v vote[protocol.Released]) bool { return v.answer.Ours },
 		mend: func(n *node) {
@@ -196,7 +196,7 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{
 		names: []string{from, to},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
-			g, out := n.plain.Handoff(q.env.Background, e, t, from, to, s)
+			g, out := n.plain.Handoff(q.env.Ctx, e, t, from, to, s)
 			if recordAbsence(heir, n, out); t.Absent.Contains(n.at) {
 				heir.Absent.Add(n.at) // from was never on this node, so the node had nothing to pass on
 			}
@@ -250,7 +250,7 @@ func (q *Quorum) undo(t *keys.Set, field string) {
 func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, t, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			return n.plain.Force(q.env.Background, e, t, i, fields)
+			return n.plain.Force(q.env.Ctx, e, t, i, fields)
 		},
 		yes: func(vote[bool]) bool { return true },
 	})

@@ -1,11 +1,11 @@
 package quorum
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -40,14 +40,11 @@ type Quorum struct {
 	longest atomic.Int64
 }
 
-// Env is what a quorum needs of its client.
+// Env is what a quorum has of its client.
 type Env struct {
-	Now        clock.Clock
-	Patience   time.Duration   // for one copy of a command
-	Background context.Context // of work for which no caller waits
-	Go         func(func())    // starts a goroutine for which the client waits
-	Closed     func() bool
-	Retire     func(field string) // retires the identity of field
+	group.Life
+	Patience time.Duration      // for one copy of a command
+	Retire   func(field string) // retires the identity of field
 
 	// Failure returns the error for the user, from the errors of the nodes.
 	Failure func(Failure) error
@@ -56,10 +53,9 @@ type Env struct {
 // New returns the protocol on these nodes. names are for people.
 func New(env Env, execs []*redisexec.Executor, names []string) *Quorum {
 	q := &Quorum{env: env}
-	undoEnv := undo.Env{Now: env.Now, Go: env.Go, Ctx: env.Background}
 	for i, exec := range execs {
 		n := &node{env: &q.env, plain: protocol.NewPlain(exec, false), at: i, name: names[i], server: newServer(), last: make(map[string]chan struct{})}
-		n.undos = undo.New(undoEnv, n.settle)
+		n.undos = undo.New(env.Life, n.settle)
 		q.nodes, q.undos = append(q.nodes, n), append(q.undos, n.undos)
 	}
 	return q

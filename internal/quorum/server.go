@@ -101,7 +101,7 @@ func (q *Quorum) outdated(n *node) (others []*node) {
 
 // ask asks n for the run id of its server.
 func (q *Quorum) ask(n *node, key string) error {
-	id, out := n.plain.Server(q.env.Background, redisexec.CallOptions{Attempts: 1}, key)
+	id, out := n.plain.Server(q.env.Ctx, redisexec.CallOptions{Attempts: 1}, key)
 	if out.Err != nil {
 		return out.Err
 	}

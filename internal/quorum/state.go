@@ -19,7 +19,7 @@ import (
 func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, t, e, question[protocol.KeyState]{
 		ask: func(n *node, e redisexec.CallOptions) (protocol.KeyState, redisexec.Outcome) {
-			return n.plain.State(q.env.Background, e, t, i)
+			return n.plain.State(q.env.Ctx, e, t, i)
 		},
 		yes: func(vote[protocol.KeyState]) bool { return true },
 	})

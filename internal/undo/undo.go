@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -40,7 +41,7 @@ import (
 // Queue is the names to be released on one Redis. A few goroutines of the client release them, while there are any. It
 // is safe for concurrent use.
 type Queue struct {
-	env Env
+	life group.Life
 	// settle releases one name, and reports whether nothing remains to be done. It blocks for as long as
 	// a command is waited for. No mutex is held meanwhile, and several calls may run at once.
 	settle func(Name) bool
@@ -54,16 +55,9 @@ type Queue struct {
 	late       int          // released, and to be released again after a pause: mostUndos at most
 }
 
-// Env is what a queue needs from its client.
-type Env struct {
-	Now clock.Clock
-	Go  func(func())    // runs in a goroutine that the client waits for
-	Ctx context.Context // ends when Close stops waiting for undos
-}
-
 // New returns a queue whose names are released by settle.
-func New(env Env, settle func(Name) bool) *Queue {
-	return &Queue{env: env, settle: settle, pending: make(map[id]*Name)}
+func New(life group.Life, settle func(Name) bool) *Queue {
+	return &Queue{life: life, settle: settle, pending: make(map[id]*Name)}
 }
 
 const (
@@ -193,7 +187,7 @@ func (q *Queue) send(all ...*Name) {
 	for range all {
 		if q.workers < mostWorkers {
 			q.workers++
-			q.env.Go(q.work)
+			q.life.Go(q.work)
 		}
 	}
 }
@@ -230,7 +224,7 @@ func (q *Queue) take() *Name {
 
 // over reports whether it is too late for an undo: the client is closed, or the name has expired by itself.
 func (q *Queue) over(n *Name) bool {
-	return q.env.Ctx.Err() != nil || q.env.Now().Until(n.Until) <= 0
+	return q.life.Ctx.Err() != nil || q.life.Now().Until(n.Until) <= 0
 }
 
 // remove forgets an undo.
@@ -266,8 +260,8 @@ func (q *Queue) repeat(n *Name) {
 	}
 	q.misses++
 	d := clock.Backoff(q.misses)
-	q.env.Go(func() {
-		clock.Pause(q.env.Ctx, d)
+	q.life.Go(func() {
+		clock.Pause(q.life.Ctx, d)
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		again := q.unanswered
@@ -285,7 +279,7 @@ func (q *Queue) releaseAgain(n Name) {
 	n.pause = max(firstPause, 2*n.pause)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !n.Late || q.late == mostUndos || q.env.Now().After(n.pause).UntilMono(n.Until) <= 0 {
+	if !n.Late || q.late == mostUndos || q.life.Now().After(n.pause).UntilMono(n.Until) <= 0 {
 		return
 	}
 	q.late++

@@ -26,7 +26,7 @@ func queueOf(t *testing.T, settle func(Name) bool) *Queue {
 		end()
 		running.Wait(context.Background())
 	})
-	return New(Env{Now: clock.System, Go: running.Go, Ctx: ctx}, settle)
+	return New(group.Life{Now: clock.System, Go: running.Go, Ctx: ctx}, settle)
 }
 
 // adds has the name undone, for an hour at most.
@@ -34,7 +34,7 @@ func (q *Queue) adds(t *testing.T, name string) (settled <-chan struct{}) {
 	t.Helper()
 	target := new(keys.Set)
 	require.NoError(t, target.Init("", []string{"key"}))
-	return Add(Name{Keys: target, Field: name, Until: q.env.Now().After(time.Hour)}, q)
+	return Add(Name{Keys: target, Field: name, Until: q.life.Now().After(time.Hour)}, q)
 }
 
 func TestUndo_UnansweredOneBlocksNoOther(t *testing.T) {
@@ -215,7 +215,7 @@ func TestUndo_NameWithADelayedCopyIsReleasedAgainAtDoublingPauses(t *testing.T) 
 		})
 		target := new(keys.Set)
 		require.NoError(t, target.Init("", []string{"key"}))
-		n := Name{Keys: target, Field: "name", Until: q.env.Now().After(4 * time.Second), Unobserved: true, Late: true}
+		n := Name{Keys: target, Field: "name", Until: q.life.Now().After(4 * time.Second), Unobserved: true, Late: true}
 		<-Add(n, q)
 		require.Empty(t, q.Pending(), "no one waits for what comes late")
 		time.Sleep(time.Minute)
@@ -231,10 +231,10 @@ func TestUndo_NameWithADelayedCopyIsNotReleasedAgainAfterClose(t *testing.T) {
 		released := 0
 		ctx, end := context.WithCancel(t.Context())
 		var running group.Group
-		q := New(Env{Now: clock.System, Go: running.Go, Ctx: ctx}, func(Name) bool { released++; return true })
+		q := New(group.Life{Now: clock.System, Go: running.Go, Ctx: ctx}, func(Name) bool { released++; return true })
 		target := new(keys.Set)
 		require.NoError(t, target.Init("", []string{"key"}))
-		<-Add(Name{Keys: target, Field: "name", Until: q.env.Now().After(time.Minute), Late: true}, q)
+		<-Add(Name{Keys: target, Field: "name", Until: q.life.Now().After(time.Minute), Late: true}, q)
 		end()
 		running.Wait(t.Context())
 		time.Sleep(time.Hour)
