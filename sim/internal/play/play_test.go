@@ -57,7 +57,8 @@ func lying(name string) Plan {
 	p := first(func(p Plan) bool {
 		return p.Theme == "network" && p.Servers == 1 && p.Long > 0.1 && !p.Untokened && !p.Busy && p.Hot && p.hot() == 2 && p.Fair < 0.5 && len(p.Faults) > 2
 	})
-	for i := range 20 {
+	p.Lasts = 15 * time.Second
+	for i := range 5 {
 		p.Faults = append(p.Faults, Fault{Number: 100 + i, What: lie, At: time.Duration(i+1) * 2900 * time.Millisecond, Name: name, Process: 1})
 	}
 	return p

@@ -97,7 +97,7 @@ func requireNoStorm(t *testing.T, o OutageResult) {
 
 func TestScale_OutageMakesNoStorm(t *testing.T) {
 	t.Parallel()
-	o := inBubble(t, outage(20, false).Run)
+	o := inBubble(t, outage(8, false).Run)
 	requireNoStorm(t, o)
 	require.LessOrEqual(t, o.First, time.Second)
 	require.LessOrEqual(t, o.Last, o.Round+5*time.Second)
@@ -105,7 +105,7 @@ func TestScale_OutageMakesNoStorm(t *testing.T) {
 
 func TestScale_SilentRedisMakesNoStorm(t *testing.T) {
 	t.Parallel()
-	o := inBubble(t, outage(20, true).Run)
+	o := inBubble(t, outage(8, true).Run)
 	requireNoStorm(t, o)
 	// A command that was given up may come after the one that undoes it: then its lease has to be over.
 	require.LessOrEqual(t, o.Last, 30*time.Second+o.Round+5*time.Second)
