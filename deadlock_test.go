@@ -17,12 +17,12 @@ import (
 
 // ringOf has each of n owners, each of its own client, hold one name and then wait for the next one's, in order.
 // It returns the errors of the waits, and how long each took.
-func ringOf(t *testing.T, b *redistest.Backend, n int, opts ...relock.ClientOption) (errs []error, took []time.Duration) {
+func ringOf(t *testing.T, addr string, n int, opts ...relock.ClientOption) (errs []error, took []time.Duration) {
 	errs, took = make([]error, n), make([]time.Duration, n)
 	var holding, all sync.WaitGroup
 	holding.Add(n)
 	for i := range n {
-		c := relock.LocksOn(t, b.Client(t), opts...)
+		c := relock.LocksOn(t, redistest.NewClient(t, addr), opts...)
 		all.Go(func() {
 			mine, next := c.Mutex(fmt.Sprint("lock-", i)), c.Mutex(fmt.Sprint("lock-", (i+1)%n))
 			locktest.RequireLocked(t, mine)
@@ -47,7 +47,7 @@ func TestDeadlock_LastWaitEndsAndNamesAllOwners(t *testing.T) {
 	for _, n := range []int{2, 5} {
 		t.Run(fmt.Sprint(n, " owners"), func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-				errs, took := ringOf(t, b, n)
+				errs, took := ringOf(t, b.Addr, n)
 				for i, err := range errs[:n-1] {
 					require.NoError(t, err, i)
 				}
@@ -191,6 +191,124 @@ func TestDeadlock_WithAnOldWait(t *testing.T) {
 		require.Less(t, time.Since(began), 9*time.Second)
 		require.NoError(t, one.Mutex("a").Unlock())
 		require.NoError(t, <-old)
+	})
+}
+
+// pair has two goroutines of c wait for each other, and requires that the second wait ends as a deadlock before most.
+func pair(t *testing.T, c *relock.Client, most time.Duration) {
+	t.Helper()
+	holding, other := make(chan struct{}), make(chan error)
+	locktest.RequireLocked(t, c.Mutex("b"))
+	go func() {
+		locktest.RequireLocked(t, c.Mutex("a"))
+		close(holding)
+		err := c.Mutex("b").Lock(context.Background())
+		other <- errors.Join(err, c.Mutex("b").Unlock(), c.Mutex("a").Unlock())
+	}()
+	<-holding
+	time.Sleep(100 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), most)
+	defer cancel()
+	err := c.Mutex("a").Lock(ctx)
+	require.NoError(t, c.Mutex("b").Unlock())
+	require.NoError(t, <-other)
+	require.ErrorIs(t, err, relock.ErrDeadlock)
+}
+
+// The check of a client has nothing to do for a waiter that holds nothing, and yet must not sleep for long.
+func TestDeadlock_BesideAWaiterThatHoldsNothing(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		c, other := relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t))
+		m := other.Mutex("z")
+		locktest.RequireLocked(t, m)
+		waits := make(chan error)
+		go func() { waits <- c.Mutex("z").Do(context.Background(), func(context.Context) error { return nil }) }()
+		time.Sleep(7 * time.Second)
+		pair(t, c, 7*time.Second)
+		locktest.RequireUnlocked(t, m)
+		require.NoError(t, <-waits)
+	})
+}
+
+func TestDeadlock_AmongManyOtherWaits(t *testing.T) {
+	redistest.Slow(t)
+	for _, x := range []struct {
+		waits   int
+		latency time.Duration // each way
+	}{{250, 0}, {50, 5 * time.Millisecond}} {
+		t.Run(fmt.Sprint(x.waits, x.latency), func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+				relay := redistest.NewRelay(t, b.Addr)
+				relay.Latency(x.latency)
+				c, other := relock.LocksOn(t, redistest.NewClient(t, relay.Addr)), relock.LocksOn(t, b.Client(t))
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for i := range x.waits {
+					locktest.RequireLocked(t, other.Mutex(fmt.Sprint("theirs-", i)))
+					all.Go(func() {
+						mine := c.Mutex(fmt.Sprint("mine-", i))
+						locktest.RequireLocked(t, mine)
+						_ = c.Mutex(fmt.Sprint("theirs-", i)).Lock(ctx)
+						_ = mine.Unlock()
+					})
+				}
+				time.Sleep(7 * time.Second)
+				pair(t, c, 15*time.Second)
+				cancel()
+				all.Wait()
+			})
+		})
+	}
+}
+
+// A ring of five is read one after the other, and takes as many answers.
+func TestDeadlock_OverASlowLink(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay := redistest.NewRelay(t, b.Addr)
+		relay.Latency(100 * time.Millisecond) // each way
+		errs, took := ringOf(t, relay.Addr, 5, relock.WithWaitTimeout(time.Minute))
+		require.ErrorIs(t, errs[4], relock.ErrDeadlock)
+		require.Less(t, took[4], 20*time.Second)
+	})
+}
+
+// Somebody always has one of its names, and goes on. It gets none of them before it gets the other one.
+func TestDeadlock_OfAMultiMutexWithABusyName(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		one, other, busy := relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_ = busy.Mutex("hot").Do(ctx, func(context.Context) error {
+						time.Sleep(100 * time.Millisecond)
+						return nil
+					})
+				}
+			})
+		}
+		locktest.RequireLocked(t, one.Mutex("a"))
+		waits := make(chan error)
+		holds := make(chan struct{})
+		go func() {
+			m := other.Mutex("b")
+			locktest.RequireLocked(t, m)
+			close(holds)
+			both := other.MultiMutex([]string{"a", "hot"})
+			err := both.Lock(context.Background())
+			waits <- errors.Join(err, both.Unlock(), m.Unlock())
+		}()
+		<-holds
+		time.Sleep(100 * time.Millisecond)
+		patient, giveUp := context.WithTimeout(t.Context(), 15*time.Second)
+		defer giveUp()
+		err := one.Mutex("b").Lock(patient)
+		require.NoError(t, one.Mutex("a").Unlock())
+		require.NoError(t, <-waits)
+		cancel()
+		all.Wait()
+		require.ErrorIs(t, err, relock.ErrDeadlock)
 	})
 }
 

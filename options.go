@@ -145,19 +145,21 @@ func WithWaitTimeout(d time.Duration) Option {
 
 // WithDeadlockCheck sets after which time a waiting Lock or RLock is examined for a deadlock: owners that hold
 // locks and wait for each other, in one process or in several. In a deadlock, the wait that began last ends
-// with [ErrDeadlock], within about 2 s of this time, or 4 s if another one has waited for long. The others go on when its owner unlocks what it holds.
+// with [ErrDeadlock], within about 2 s of this time, or 4 s if another one has waited for long. The others
+// go on when its owner unlocks what it holds.
 // Default: 5 s. 0: waits are not examined. d must not be negative.
 //
 // Every process that takes part needs the check. An owner that holds no other lock is in no deadlock, and a
 // shorter wait costs nothing. After d, an owner that holds other locks sends two commands and more in each
 // half second, and after 30 s in each two seconds: it publishes its wait beside each lock that it holds, and
-// follows the waits of others. For the error of its wait, any other waiter sends one command a minute. A
-// process whose answers take longer than half a second finds nothing.
+// follows the waits of others. For the error of its wait, any other waiter sends one command a minute. If
+// answers take longer than a tenth of a second, or if a hundred owners of a process wait for so long, it takes
+// some seconds more to find a deadlock.
 //
 // A deadlock is reported by the hook Deadlock, and in the error of a wait that ends for another reason. It
 // ends no wait if one of the owners is a fixed one ([WithOwner]), because another goroutine may unlock what
 // such an owner holds; nor with [WithDeadlockReport]. A wait behind several readers is in a deadlock if
-// each of them is. A wait for a permit of a Semaphore is in none, because permits have no owner that
+// each of them is, and a wait for the names of a MultiMutex if the holder of one of them is. A wait for a permit of a Semaphore is in none, because permits have no owner that
 // could wait. The option has no effect on a quorum.
 func WithDeadlockCheck(d time.Duration) Option {
 	return option(func(s *settings) {

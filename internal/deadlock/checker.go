@@ -1,6 +1,7 @@
 package deadlock
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -32,14 +33,15 @@ var (
 
 const (
 	// interval is the least time between two publications of a wait, and the usual one between two looks for a deadlock. After
-	// youth, if no deadlock is in sight, it is calm.
+	// youth, if no deadlock is in sight, it is calm. So a wait that has become long is noticed after calm at most.
 	interval, calm, youth = 500 * time.Millisecond, 2 * time.Second, 30 * time.Second
 	// hindsight is the time between two looks at what the holder waits for, if the waiter itself holds nothing.
 	hindsight = time.Minute
 	// life of what is published: a look may take long, and a command may fail.
 	life = 3 * calm
-	// mostHolds is beside how many locks a wait is published, and mostKeys how many keys a look reads.
-	mostHolds, mostKeys = 16, 200
+	// mostHolds is beside how many locks a wait is published, mostAtOnce how many waits are published at a time, and mostKeys
+	// how many keys a look reads.
+	mostHolds, mostAtOnce, mostKeys = 16, 64, 200
 )
 
 // Waiter is an owner of this process that has waited for long enough.
@@ -74,6 +76,7 @@ type Checker struct {
 
 	// These belong to the goroutine.
 	known map[string]*known // by the ID within this process; of the last look
+	next  string            // the ID of the wait that the last look did not come to; "": it came to all
 }
 
 // known is what is known of one wait.
@@ -108,11 +111,12 @@ func (c *Checker) Start() {
 // run looks in intervals, until no owner waits or the client is closed.
 func (c *Checker) run() {
 	for {
+		asOf := c.life.Now()
 		waiters, next := c.waiters()
 		if len(waiters) == 0 && next < 0 {
 			return
 		}
-		pause := c.check(waiters)
+		pause := c.check(waiters, asOf)
 		if next >= 0 {
 			pause = min(pause, max(next, interval/5))
 		}
@@ -135,44 +139,56 @@ func (c *Checker) waiters() ([]*Waiter, time.Duration) {
 	return waiters, next
 }
 
-// check publishes the waits of owners that hold something, and looks for deadlocks. It returns when to do so again.
-func (c *Checker) check(waiters []*Waiter) (pause time.Duration) {
+// check publishes the waits of owners that hold something, and looks for deadlocks. All of waiters still waited at asOf. It
+// returns when to do so again.
+func (c *Checker) check(waiters []*Waiter, asOf clock.Instant) (pause time.Duration) {
 	before := c.known
 	c.known = make(map[string]*known)
-	for _, w := range waiters {
-		k := before[w.ID]
-		if k == nil {
-			k = new(known)
+	for some := range slices.Chunk(waiters, mostAtOnce) {
+		var all sync.WaitGroup
+		for _, w := range some {
+			k := cmp.Or(before[w.ID], new(known))
+			c.known[w.ID] = k
+			all.Go(func() { c.publish(w, k, asOf) })
 		}
-		if c.known[w.ID] = k; len(w.Holds) > 0 {
-			c.publish(w, k)
-		}
+		all.Wait()
 	}
-	pause = hindsight
-	began, look := c.life.Now(), c.looks()
-	for _, w := range waiters {
+	// If it cannot come to all in one look, it goes on with the next one.
+	if i := slices.IndexFunc(waiters, func(w *Waiter) bool { return w.ID == c.next }); i > 0 {
+		waiters = slices.Concat(waiters[i:], waiters[:i])
+	}
+	c.next = ""
+	r := &reader{checker: c, began: c.life.Now(), read: make(map[string]reading)}
+	for i, w := range waiters {
 		k := c.known[w.ID]
-		switch {
-		case len(w.Holds) > 0:
-			c.find(w, k, began, look)
-			if pause = min(pause, calm); k.first != nil || began.Time().Sub(w.Since) < youth {
-				pause = interval
-			}
-		case began.Since(k.looked) < hindsight:
+		if len(w.Holds) == 0 && asOf.Since(k.looked) < hindsight {
 			continue
 		}
-		k.looked = began
-		w.Behind(behind(w.For, look))
+		if len(w.Holds) > 0 {
+			c.find(w, k, r)
+		}
+		if r.full && i > 0 {
+			c.next = w.ID
+			break
+		}
+		k.looked = asOf
+		w.Behind(behind(w.For, r.holders))
+	}
+	pause = calm
+	for _, w := range waiters {
+		if len(w.Holds) > 0 && (c.known[w.ID].first != nil || asOf.Time().Sub(w.Since) < youth) {
+			pause = interval
+		}
 	}
 	return pause
 }
 
 // publish publishes the wait of w beside each lock that its owner holds, and waits for the answers. Without an answer it may
 // arrive later, when the wait is over. Then the wait gets another ID, so that nothing follows from what was published before.
-// It does so at most once in an interval, which is longer than any first look that counts: what is published then was true
-// when that look had ended.
-func (c *Checker) publish(w *Waiter, k *known) {
-	if c.life.Now().Since(k.published) < interval {
+//
+// It says of asOf that w waited. That is an interval or more after the last publication was answered: see confirms.
+func (c *Checker) publish(w *Waiter, k *known, asOf clock.Instant) {
+	if len(w.Holds) == 0 || k.wait.Seq > 0 && asOf.Mono-k.published.Mono < interval {
 		return
 	}
 	k.wait = Wait{
@@ -196,45 +212,62 @@ func (c *Checker) run1(s *redisexec.Script, keys []any, args ...any) (any, redis
 	return c.exec.Run(c.life.Ctx, redisexec.CallOptions{Attempts: 1}, s, keys, args...)
 }
 
-// looks returns a function that reads the holders of a key from Redis, each key once.
-func (c *Checker) looks() func(key string) ([]Holder, error) {
-	read := make(map[string][]Holder)
-	return func(key string) ([]Holder, error) {
-		if holders, is := read[key]; is {
-			return holders, nil
-		}
-		if len(read) == mostKeys {
+// reader reads the holders of keys from Redis, each key once, for the waits of one look.
+type reader struct {
+	checker *Checker
+	read    map[string]reading
+	began   clock.Instant
+	full    bool          // it has read as many as it may, or for as long
+	oldest  clock.Instant // the time of the oldest reading that was used for the current wait
+}
+
+// reading is what was read, after at.
+type reading struct {
+	holders []Holder
+	at      clock.Instant
+}
+
+// holders returns the holders of key.
+func (r *reader) holders(key string) ([]Holder, error) {
+	found, is := r.read[key]
+	if !is {
+		found.at = r.checker.life.Now()
+		if r.full = len(r.read) == mostKeys || found.at.Since(r.began) > calm; r.full {
 			return nil, errTooMany
 		}
-		reply, out := c.run1(HoldersScript, []any{key, keys.WaitsOf(key)})
+		reply, out := r.checker.run1(HoldersScript, []any{key, keys.WaitsOf(key)})
 		if out.Err != nil {
 			return nil, out.Err
 		}
-		holders := []Holder{}
 		words, _ := reply.([]any)
 		for pair := range slices.Chunk(words, 2) {
 			field, _ := pair[0].(string)
 			wait, _ := pair[len(pair)-1].(string)
-			holders = append(holders, Holder{Field: field, Wait: Published(wait)})
+			found.holders = append(found.holders, Holder{Field: field, Wait: Published(wait)})
 		}
-		read[key] = holders
-		return holders, nil
+		r.read[key] = found
 	}
+	if found.at.Mono < r.oldest.Mono {
+		r.oldest = found.at
+	}
+	return found.holders, nil
 }
 
-// find looks for a deadlock that w is in. It counts when it is found again: see the package. The first look, which began at
-// began, must be short.
-func (c *Checker) find(w *Waiter, k *known, began clock.Instant, look func(key string) ([]Holder, error)) {
+// find looks for a deadlock that w is in. It counts when it is found again: see the package.
+func (c *Checker) find(w *Waiter, k *known, r *reader) {
 	own := k.wait
-	d, err := Find(&own, look)
+	r.oldest = c.life.Now()
+	d, err := Find(&own, r.holders)
+	if d != nil {
+		d.took = c.life.Now().Since(r.oldest)
+	}
 	switch {
+	case err != nil && r.full: // it is found or not by the next look
 	case err != nil || d == nil:
 		k.first = nil
 	// mutant: deadlock-unconfirmed/1
 	case k.first == nil || !d.is(k.first):
-		if k.first = d; c.life.Now().Since(began) > interval/2 {
-			k.first = nil
-		}
+		k.first = d
 	// mutant: deadlock-unconfirmed/2
 	case d.confirms(k.first):
 		w.Found(d.String(), d.Victim() == k.wait.ID)

@@ -27,7 +27,7 @@ func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
 		Behind: func(string) {}, Found: func(string, bool) { t.Error("found") },
 	}
 	published := func() *Wait {
-		require.Equal(t, interval, c.check([]*Waiter{w}))
+		require.Equal(t, interval, c.check([]*Waiter{w}, c.life.Now()))
 		return Published(rdb.HGet(t.Context(), keys.WaitsOf("a"), "u:7").Val())
 	}
 	first := published()
@@ -39,7 +39,7 @@ func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
 	require.Equal(t, first.ID, published().ID)
 	cancel()
 	later *= 2
-	c.check([]*Waiter{w}) // without an answer
+	c.check([]*Waiter{w}, c.life.Now()) // without an answer
 	c.life.Ctx = t.Context()
 	later += interval
 	require.NotEqual(t, first.ID, published().ID, "what was not answered may still arrive")

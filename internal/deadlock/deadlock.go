@@ -4,11 +4,14 @@
 // holds. Whoever waits for such a lock follows the published waits: from the lock to its holder, to the lock that the
 // holder waits for, and so on. If all owners that it finds wait, and it comes back to itself, that is a deadlock.
 //
-// What is read may be old: a wait may have ended just now. So a deadlock counts only when it is found again, and
-// every wait in it has been published twice in between. A wait that was published for the second time after the first
-// look had ended was still going on when it ended. The owner of a wait is its goroutine, which cannot unlock anything
-// meanwhile. So at the end of the first look all of them waited, and held what they were found to hold: none of
-// them can go on until one of them gives up.
+// What is read may be old: a wait may have ended just now. So a deadlock counts only when it is found again, and every wait
+// in it has been published twice in between, or more often if the first look was long: so often that the last of these
+// publications was of a moment after the first look. So the wait was still going on when that look ended. The owner of a
+// wait is its goroutine, which cannot unlock anything meanwhile. So at the end of the first look all of them waited, and
+// held what they were found to hold: none of them can go on until one of them gives up.
+//
+// A wait for several locks gets none of them as long as it cannot get one. So one lock is enough for a deadlock, whoever has
+// the others. Of a lock with several readers, all have to be in it.
 //
 // Invariants:
 //   - An owner that is not known to wait is taken to go on. So an old version, a foreign program, and a
@@ -24,6 +27,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Wait is the wait of an owner, as it is published.
@@ -59,12 +63,12 @@ const mostWaits = 64
 // errTooMany ends a look that finds more.
 var errTooMany = errors.New("too many waits")
 
-// graph is what one look has found: the waits that can be reached from one of them, and who keeps them waiting.
+// graph is what one look has found: the waits that can be reached from one of them.
 type graph struct {
 	look  func(key string) ([]Holder, error)
-	links map[string][]link // by the ID of the wait
 	waits map[string]*Wait
-	free  bool // an owner was found that goes on
+	// stuck has, by the ID of a wait, each of its keys that it cannot get, as the links to the holders of that key.
+	stuck map[string][][]link
 }
 
 // explore follows w.
@@ -81,26 +85,52 @@ func (g *graph) explore(w *Wait) error {
 		if err != nil {
 			return err
 		}
-		for _, h := range holders {
-			switch {
-			case h.Wait == nil:
-				g.free = true
-			case h.Wait.ID != w.ID: // an owner of several names may have been granted one of them
-				g.links[w.ID] = append(g.links[w.ID], link{w, key, h})
-				if err := g.explore(h.Wait); err != nil {
-					return err
-				}
+		links := linksOf(w, key, holders)
+		if links == nil {
+			continue
+		}
+		g.stuck[w.ID] = append(g.stuck[w.ID], links)
+		for _, l := range links {
+			if err := g.explore(l.holder.Wait); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
+// linksOf returns the links from w to the holders of key; nil if one of them goes on, or w has the key.
+func linksOf(w *Wait, key string, holders []Holder) (all []link) {
+	for _, h := range holders {
+		switch {
+		case h.Wait == nil:
+			return nil
+		case h.Wait.ID != w.ID: // an owner of several names may have been granted one of them
+			all = append(all, link{w, key, h})
+		}
+	}
+	return all
+}
+
+// settle leaves in stuck what nobody can get: no holder goes on, nor any owner that a holder waits for.
+func (g *graph) settle() {
+	for again := true; again; {
+		again = false
+		for id, all := range g.stuck {
+			left := slices.DeleteFunc(slices.Clone(all), func(links []link) bool {
+				return slices.ContainsFunc(links, func(l link) bool { return len(g.stuck[l.holder.Wait.ID]) == 0 })
+			})
+			again = again || len(left) < len(all)
+			g.stuck[id] = left
+		}
+	}
+}
+
 // path returns the shortest way from one wait to another, of at least one link; nil if there is none.
 func (g *graph) path(from, to string) []link {
 	ways := make(map[string][]link)
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
-		for _, l := range g.links[queue[0]] {
+		for _, l := range slices.Concat(g.stuck[queue[0]]...) {
 			if id := l.holder.Wait.ID; ways[id] == nil {
 				ways[id] = append(slices.Clone(ways[queue[0]]), l)
 				queue = append(queue, id)
@@ -117,21 +147,23 @@ func (g *graph) path(from, to string) []link {
 type Deadlock struct {
 	links []link           // from that wait to itself, the shortest way
 	waits map[string]*Wait // all that wait for each other
+	took  time.Duration    // no longer ago, at the end of the look, was anything read that it follows from
 }
 
 // Find returns the deadlock that w is in, or nil. look returns the holders of a key.
 func Find(w *Wait, look func(key string) ([]Holder, error)) (*Deadlock, error) {
-	g := &graph{look: look, links: make(map[string][]link), waits: make(map[string]*Wait)}
-	if err := g.explore(w); err != nil || g.free {
+	g := &graph{look: look, waits: make(map[string]*Wait), stuck: make(map[string][][]link)}
+	if err := g.explore(w); err != nil {
 		return nil, err
 	}
+	g.settle()
 	way := g.path(w.ID, w.ID)
 	if way == nil {
 		return nil, nil // it may wait behind a deadlock
 	}
 	d := &Deadlock{links: way, waits: map[string]*Wait{}}
 	for id, other := range g.waits {
-		if id == w.ID || g.path(id, w.ID) != nil {
+		if g.path(w.ID, id) != nil && g.path(id, w.ID) != nil {
 			d.waits[id] = other
 		}
 	}
@@ -146,10 +178,12 @@ func (d *Deadlock) is(other *Deadlock) bool {
 	return slices.EqualFunc(d.links, other.links, same) && slices.Equal(d.IDs(), other.IDs())
 }
 
-// confirms reports whether each wait in d has been published twice since it was found as earlier.
+// confirms reports whether each wait in d was going on when earlier, which is the same, had been found. The first publication
+// since then may be from within that look. The n-th after that is of a moment n intervals later.
 func (d *Deadlock) confirms(earlier *Deadlock) bool {
+	n := max(1, (earlier.took+interval-1)/interval)
 	for id, w := range d.waits {
-		if w.Seq < earlier.waits[id].Seq+2 {
+		if w.Seq < earlier.waits[id].Seq+1+uint64(n) {
 			return false
 		}
 	}

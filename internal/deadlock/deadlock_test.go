@@ -67,6 +67,20 @@ func TestFind_WaiterBehindADeadlockIsNotInIt(t *testing.T) {
 	require.Len(t, w.find(t, "A").waits, 2)
 }
 
+func TestFind_OneKeyOfSeveralIsEnough(t *testing.T) {
+	w := &world{
+		holders: map[string][]string{"a": {"A"}, "b": {"M"}, "busy": {"X"}, "also": {"Y"}, "y": {"X"}},
+		waits:   map[string][]string{"A": {"b"}, "M": {"busy", "a", "also"}, "Y": {"y"}},
+	}
+	require.Equal(t, `M waits for "a", held by A, who waits for "b", held by M`, w.find(t, "M").String(), "X goes on")
+	require.Len(t, w.find(t, "A").waits, 2)
+	require.Nil(t, w.find(t, "Y"))
+	w.waits["A"] = []string{"b", "busy"}
+	require.Len(t, w.find(t, "A").waits, 2)
+	w.holders["a"] = []string{"X"}
+	require.Nil(t, w.find(t, "M"))
+}
+
 func TestFind_OwnKeyOfSeveralIsNoWait(t *testing.T) {
 	w := &world{
 		holders: map[string][]string{"a": {"M"}, "b": {"B"}},
@@ -106,6 +120,9 @@ func TestFind_AgreesWithAnExhaustiveSearch(t *testing.T) {
 			if r.IntN(4) > 0 {
 				w.waits[o] = []string{keys[r.IntN(len(keys))]}
 			}
+			if w.waits[o] != nil && r.IntN(4) == 0 { // for several locks together
+				w.waits[o] = append(w.waits[o], keys[r.IntN(len(keys))])
+			}
 		}
 		stuck := w.stuck()
 		for _, o := range owners {
@@ -129,15 +146,17 @@ func TestFind_AgreesWithAnExhaustiveSearch(t *testing.T) {
 	require.Greater(t, found, 1000)
 }
 
-// stuck returns the owners that cannot go on, whatever the others do: each key that they wait for keeps a holder that
-// cannot go on either.
+// stuck returns the owners that cannot go on, whatever the others do: one key that they wait for has a holder that cannot go
+// on either.
 func (w *world) stuck() (all []string) {
 	for o := range w.waits {
 		all = append(all, o)
 	}
 	for {
 		left := slices.DeleteFunc(slices.Clone(all), func(o string) bool {
-			return !slices.ContainsFunc(w.holders[w.waits[o][0]], func(h string) bool { return h != o && slices.Contains(all, h) })
+			return !slices.ContainsFunc(w.waits[o], func(key string) bool {
+				return slices.ContainsFunc(w.holders[key], func(h string) bool { return h != o && slices.Contains(all, h) })
+			})
 		})
 		if len(left) == len(all) {
 			return all
@@ -170,6 +189,13 @@ func TestDeadlock_CountsWhenEachWaitWasPublishedTwiceSince(t *testing.T) {
 	again := w.find(t, "A")
 	require.True(t, again.is(first))
 	require.True(t, again.confirms(first))
+	first.took = interval
+	require.True(t, again.confirms(first))
+	first.took = interval + 1
+	require.False(t, again.confirms(first), "the first look was long")
+	w.seq = 10
+	require.True(t, w.find(t, "A").confirms(first))
+	first.took = 0
 	first.waits["B"].Seq = 8
 	require.False(t, again.confirms(first), "every one of them")
 	w.holders["b"] = []string{"X"}
