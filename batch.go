@@ -95,6 +95,7 @@ func (b *batch) handOver(next *hold, n identity.Name, waits bool, grant func() b
 	// Not before grant: if the waiter has left, the holder stays the last valid hold.
 	b.holder, b.name, b.last = next, n, false
 	if !waits {
+		b.send() // an earlier Unlock may wait, for which next's predecessor would have sent the last command
 		return unasked, false
 	}
 	return b.wait(), false
@@ -121,11 +122,16 @@ func (b *batch) keepLease() {
 func (b *batch) wait() <-chan error {
 	answer := make(chan error, 1)
 	b.waiting = append(b.waiting, answer)
-	if !b.sending && !b.last {
+	b.send()
+	return answer
+}
+
+// send starts the goroutine that sends renames, if an Unlock waits for one. mu is held.
+func (b *batch) send() {
+	if len(b.waiting) > 0 && !b.sending && !b.last {
 		b.sending = true
 		b.session.goroutines.Go(b.sendRenames)
 	}
-	return answer
 }
 
 // yields is how often the sending goroutine yields first, if the turn of the process is limited. Brief holds have all

@@ -319,3 +319,23 @@ func TestBatch_AnswerIsReportedWithoutAWait(t *testing.T) {
 		require.NotErrorIs(t, b.unanswered(ctx), errMissed, "that was of the rename before")
 	})
 }
+
+// The Unlock of second waits for the next command, which third is to send: it lingered, no hold follows it, and it is about
+// to take the slot. The goroutine that sends renames ends then. If a waiter comes after all, no Unlock waits for its turn.
+func TestBatch_EarlierUnlockIsAnsweredThoughALingeringHoldIsFollowedLate(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		second, third, fourth := b.next("second"), b.next("third"), b.next("fourth")
+		one := b.follows(second) // its rename is under way
+		b.isSent(b.first, second)
+		two := b.follows(third)
+		b.holderEnds()
+		b.ours() // the rename is answered before third takes the slot
+		b.requireAnswer(one)
+		fourth.follow(b.holder, fourth.name, b.batch)
+		b.handOver(fourth, fourth.name, false, func() bool { return true })
+		_, _ = fourth.open(openLock{settings: fourth.settings, target: fourth.target}, nil)
+		b.isSent(second, fourth)
+		b.ours()
+		b.requireAnswer(two)
+	})
+}

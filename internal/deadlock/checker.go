@@ -41,7 +41,7 @@ const (
 	life = 3 * calm
 	// mostHolds is beside how many locks a wait is published, mostAtOnce how many waits are published at a time, and mostKeys
 	// how many keys a look reads.
-	mostHolds, mostAtOnce, mostKeys = 16, 64, 200
+	mostHolds, mostAtOnce, mostKeys = 64, 64, 200
 )
 
 // Waiter is an owner of this process that has waited for long enough.
