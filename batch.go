@@ -108,11 +108,12 @@ var unasked = func() chan error {
 	return closed
 }()
 
-// keepLease has the name of the holder written, which renews the lease, unless a rename is on its way.
+// keepLease has the name of the holder written, which renews the lease and asks for the line. A rename that is on its way does
+// not count: it may have been executed before a waiter came to the line.
 func (b *batch) keepLease() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over && !b.sending {
+	if !b.over {
 		b.wait()
 	}
 }

@@ -339,3 +339,16 @@ func TestBatch_EarlierUnlockIsAnsweredThoughALingeringHoldIsFollowedLate(t *test
 		b.requireAnswer(two)
 	})
 }
+
+// A hold that goes on lingering asks for the line, because a waiter may have come before announcements arrived.
+func TestBatch_LeaseIsKeptByACommandOfItsOwn(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		for range 2 {
+			b.keepLease()
+			b.underWay()
+		}
+		b.ours()
+		b.underWay()
+		b.ours()
+	})
+}

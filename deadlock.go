@@ -110,13 +110,13 @@ func (h *hold) isInDeadlock(text string, ends bool) {
 		return
 	}
 	h.note.Store(&waitNote{deadlock: text, ends: ends})
-	if n == nil || n.deadlock == "" {
-		t := h.wanting()
-		e := h.kind.event(t, h.session.now().Since(h.started), lockerr.Wrap("lock", t.Name, deadlocked(text)))
-		h.session.report("Deadlock", h.settings.hooks.Deadlock, h.owner, e)
-	}
 	if ends {
 		h.alarm.Ring()
+	}
+	if hook := h.settings.hooks.Deadlock; hook != nil && (n == nil || n.deadlock == "") {
+		t := h.wanting()
+		e := h.kind.event(t, h.session.now().Since(h.started), lockerr.Wrap("lock", t.Name, deadlocked(text)))
+		h.session.goroutines.Go(func() { h.session.report("Deadlock", hook, h.owner, e) }) // or it would delay the check of all others
 	}
 }
 

@@ -230,6 +230,16 @@ func TestDeadlock_BesideAWaiterThatHoldsNothing(t *testing.T) {
 	})
 }
 
+func TestDeadlock_EndsBeforeItsHookReturns(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		release := make(chan struct{})
+		c := relock.LocksOn(t, b.Client(t), relock.WithHooks(relock.Hooks{Deadlock: func(relock.Event) { <-release }}))
+		pair(t, c, 7*time.Second)
+		pair(t, c, 7*time.Second)
+		close(release)
+	})
+}
+
 func TestDeadlock_AmongManyOtherWaits(t *testing.T) {
 	redistest.Slow(t)
 	for _, x := range []struct {

@@ -51,9 +51,9 @@ type Hooks struct {
 	// was called.
 	Contended func(Event)
 
-	// Deadlock is called once by each Lock that is found to be in a deadlock: see [WithDeadlockCheck]. Err
-	// is an [ErrDeadlock] that describes it; the Lock need not be the one that ends with it. Elapsed is
-	// how long it has waited.
+	// Deadlock is called once for each Lock that is found to be in a deadlock, on a goroutine of its own: see
+	// [WithDeadlockCheck]. Err is an [ErrDeadlock] that describes it; the Lock need not be the one that ends with it.
+	// Elapsed is how long it has waited.
 	Deadlock func(Event)
 
 	// Failed is called once by each Lock, TryLock, RLock and TryRLock, and by each AcquireN and

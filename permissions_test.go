@@ -136,6 +136,15 @@ func useTogether(t *testing.T, k lockKind, here, there *relock.Client, name stri
 }
 
 // A semaphore needs no more than a FairMutex.
+func TestPermissions_DocumentedOnesSufficeToFindADeadlock(t *testing.T) {
+	t.Parallel()
+	redistest.Timed(t)
+	server := redistest.NewServer(t)
+	limited := server.User(t, rulesOf("plain", documentedRules(t))...)
+	pair(t, relock.LocksOn(t, limited, relock.WithPrefix("orders:"), relock.WithDeadlockCheck(time.Second)), time.Minute)
+	require.Empty(t, denials(t, server.Client(t)))
+}
+
 func TestPermissions_DocumentedOnesSufficeForASemaphore(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
