@@ -19,13 +19,15 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// The two things that a newcomer does in a fresh clone: the gate does them, too.
+// The two things that a newcomer does: the gate does them, too, both with the tree.
 func TestReadme_ShowsItsTwoCommandsInBlocksOfTheirOwn(t *testing.T) {
-	commands := []string{"go run ./examples/quickstart\n", "go test ./...\n"}
-	require.Subset(t, pagetest.Blocks(pagetest.Read(t, "README.md"), ""), commands)
-	gate := pagetest.Read(t, ".ci/run")
-	for _, command := range commands {
-		require.Contains(t, gate, strings.TrimSpace(command))
+	blocks, gate := pagetest.Blocks(pagetest.Read(t, "README.md"), ""), pagetest.Read(t, ".ci/run")
+	for command, inTheTree := range map[string]string{
+		"go run github.com/relock-go/relock/examples/quickstart@latest\n": "go run ./examples/quickstart\n",
+		"go test ./...\n": "go test ./...\n",
+	} {
+		require.Contains(t, blocks, command)
+		require.Contains(t, gate, inTheTree)
 	}
 }
 
