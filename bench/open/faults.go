@@ -8,6 +8,9 @@ import (
 
 // The faults, each on one screen.
 
+// beforeUnlock is how long a waiter is dead before the lock is unlocked. A server needs a moment to close connections.
+const beforeUnlock = 100 * time.Millisecond
+
 func killHolder(_ context.Context, r *recoveryRun) (outcome, error) {
 	if err := errors.Join(r.begin(), r.gather()); err != nil {
 		return outcome{}, err
@@ -23,6 +26,8 @@ func killWaiter(_ context.Context, r *recoveryRun) (outcome, error) {
 	}
 	first := r.crowd[0]
 	first.crash()
+	<-first.done
+	time.Sleep(beforeUnlock)
 	at := time.Now()
 	r.unlock()
 	return r.await(at, first), nil

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,7 +22,9 @@ type bench struct {
 	warm     map[string][]*process
 	progress io.Writer
 	deadline time.Time
-	results  *results
+
+	mu      sync.Mutex // guards results while contenders recover
+	results *results
 }
 
 // quietFor is how long the machine is watched before a run.
@@ -32,9 +36,8 @@ func measure(ctx context.Context, c config, progress io.Writer) (*results, error
 	if err != nil {
 		return nil, err
 	}
-	r := &results{Machine: machine(), Command: c.command, Began: time.Now().UTC(), Rounds: c.rounds, Window: p.window,
-		Versions: make(map[string]string), Missing: make(map[string]string), Failed: make(map[string]string),
-		Load: make(map[string]*cell), Recovery: make(map[string]map[string][]outcome), Footprint: make(map[string]footprint)}
+	r := newResults(c)
+	r.Window = p.window
 	w, err := startWatch()
 	if err != nil {
 		return nil, err
@@ -49,7 +52,7 @@ func measure(ctx context.Context, c config, progress io.Writer) (*results, error
 	if err := b.prepare(ctx); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(progress, "%d contenders, %d rounds, windows of %v, at most %v\n", len(b.contenders), b.rounds, b.window, c.budget)
+	b.say("%d contenders, %d rounds, windows of %v, at most %v", len(b.contenders), b.rounds, b.window, c.budget)
 	for round := range c.rounds {
 		err := b.watched(func() error { return b.loads(ctx, round) })
 		if err != nil {
@@ -125,9 +128,16 @@ func (b *bench) stopWarm() {
 	clear(b.warm)
 }
 
+// say prints the progress, with the seconds since the run began.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, "%4.0f s  %s\n", time.Since(b.results.Began).Seconds(), fmt.Sprintf(format, args...))
+}
+
 // failed notes that a part has no result, and why.
 func (b *bench) failed(part string, err error) {
-	fmt.Fprintf(b.progress, "%s: %v\n", part, err)
+	b.say("%s: %v", part, err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.results.Failed[part] = err.Error()
 }
 
@@ -191,7 +201,7 @@ func (b *bench) cell(ctx context.Context, c contender, s scenario, round int) er
 		}
 		b.results.Load[key].add(limit, b.window, result)
 	}
-	fmt.Fprintf(b.progress, "round %d, %s, %s: limit %.0f per s\n", round+1, s.name, c.name, limit)
+	b.say("round %d, %s, %s: limit %.0f per s", round+1, s.name, c.name, limit)
 	if c.peer == peerJava { // a JVM that has just started would be measured cold
 		b.warm[warmKey(c, s.processes)], kept = workers, true
 	}
@@ -237,43 +247,60 @@ func (b *bench) footprints(ctx context.Context) {
 			continue
 		}
 		b.results.Footprint[c.name] = f
+		b.say("memory, %s", c.name)
 	}
 }
 
-// recoveries makes each fault for each contender. A contender has a server of its own then.
+// recoverAtOnce is how many contenders recover at a time, each with a server of its own: nearly all of that time they wait.
+const recoverAtOnce = 3
+
+// recoveries makes each fault for each contender.
 func (b *bench) recoveries(ctx context.Context) error {
 	for try := range b.recovery {
-		for _, c := range b.contenders {
-			s, err := b.startService(c.server)
-			if err != nil {
-				return err
+		for some := range slices.Chunk(b.contenders, recoverAtOnce) {
+			var all sync.WaitGroup
+			for _, c := range some {
+				all.Go(func() { b.recover(ctx, c, try) })
 			}
-			for _, ev := range events {
-				if time.Now().After(b.deadline) {
-					b.failed(fmt.Sprintf("recovery, time %d, %s", try+1, c.name), errors.New("the budget is used up"))
-					break
-				}
-				o, err := b.playRecovery(ctx, c, s, ev, try)
-				if ctx.Err() != nil {
-					break
-				}
-				if err != nil {
-					b.failed("recovery/"+c.name+"/"+ev.name, err)
-					continue
-				}
-				if b.results.Recovery[c.name] == nil {
-					b.results.Recovery[c.name] = make(map[string][]outcome)
-				}
-				b.results.Recovery[c.name][ev.name] = append(b.results.Recovery[c.name][ev.name], o)
-				fmt.Fprintf(b.progress, "recovery, time %d, %s, %s: %+v\n", try+1, c.name, ev.title, o)
-			}
-			s.close()
+			all.Wait()
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// recover makes each fault for one contender, once.
+func (b *bench) recover(ctx context.Context, c contender, try int) {
+	part := fmt.Sprintf("recovery, time %d, %s", try+1, c.name)
+	s, err := b.startService(c.server)
+	if err != nil {
+		b.failed(part, err)
+		return
+	}
+	defer s.close()
+	for _, ev := range events {
+		if time.Now().After(b.deadline) {
+			b.failed(part, errors.New("the budget is used up"))
+			return
+		}
+		o, err := b.playRecovery(ctx, c, s, ev, try)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			b.failed(part+", "+ev.title, err)
+			continue
+		}
+		b.say("%s, %s: %+v", part, ev.title, o)
+		b.mu.Lock()
+		if b.results.Recovery[c.name] == nil {
+			b.results.Recovery[c.name] = make(map[string][]outcome)
+		}
+		b.results.Recovery[c.name][ev.name] = append(b.results.Recovery[c.name][ev.name], o)
+		b.mu.Unlock()
+	}
 }
 
 // machine says what the numbers were measured on.

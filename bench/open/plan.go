@@ -19,7 +19,7 @@ const (
 	startOfLevel = 250 * time.Millisecond // orders and answers
 	waitOfLevel  = 300 * time.Millisecond // for the unserved, on average
 	footprintOf  = 8 * time.Second        // memory of a contender
-	recoveryOf   = 65 * time.Second       // all events of a contender, once
+	recoveryOf   = 50 * time.Second       // all events of a contender, once
 	leastWindow  = 200 * time.Millisecond // below that a p99 means nothing
 	mostWindow   = 5 * time.Second
 )
@@ -35,7 +35,8 @@ func (c config) plan() (plan, error) {
 	}
 	p.fixed += perRound * time.Duration(c.rounds)
 	if c.recovery > 0 {
-		p.fixed += recoveryOf * time.Duration(c.recovery*len(c.contenders))
+		groups := (len(c.contenders) + recoverAtOnce - 1) / recoverAtOnce
+		p.fixed += recoveryOf * time.Duration(c.recovery*groups)
 	}
 	if c.memory {
 		p.fixed += footprintOf * time.Duration(len(c.contenders))

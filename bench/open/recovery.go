@@ -15,8 +15,8 @@ import (
 // compare numbers that anybody can set.
 const recoveryLease = 5 * time.Second
 
-// giveUp ends an observation: nothing has happened for three leases.
-const giveUp = 3 * recoveryLease
+// giveUp ends an observation: nothing has happened for two leases.
+const giveUp = 2 * recoveryLease
 
 // crowdOf is who waits in the measurements of recovery: processes, and waiters in each.
 const (

@@ -25,6 +25,12 @@ type results struct {
 	Footprint        map[string]footprint            // by contender
 }
 
+func newResults(c config) *results {
+	return &results{Machine: machine(), Command: c.command, Began: time.Now().UTC(), Rounds: c.rounds,
+		Versions: make(map[string]string), Missing: make(map[string]string), Failed: make(map[string]string),
+		Load: make(map[string]*cell), Recovery: make(map[string]map[string][]outcome), Footprint: make(map[string]footprint)}
+}
+
 func cellKey(s, contender, level string) string { return s + "/" + contender + "/" + level }
 
 // cell is a contender under a load: each list has a number for each round.
