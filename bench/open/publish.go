@@ -15,13 +15,13 @@ func (r *results) publish(root string) error {
 	page := filepath.Join(root, "docs", "benchmark.md")
 	err := os.WriteFile(filepath.Join(root, "docs", "pictures", "benchmark.svg"), []byte(r.picture()), 0o644)
 	for _, b := range blocks {
-		text := b.text(r)
-		if text == "" {
-			text = "Not measured yet.\n"
-		}
-		err = errors.Join(err, draw.ReplaceBlock(page, b.name, text))
+		err = errors.Join(err, draw.ReplaceBlock(page, b.name, b.text(r)))
 	}
 	return err
+}
+
+func (r *results) pictureLink() string {
+	return "![Lines: the p99 of each lock, as the load grows](pictures/benchmark.svg)\n"
 }
 
 // picture shows how the p99 grows with the load: a panel for each scenario, with some of the contenders.

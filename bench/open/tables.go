@@ -19,6 +19,7 @@ type block struct {
 var blocks = []block{
 	{"source", (*results).source},
 	{"contenders", (*results).contenders},
+	{"picture", (*results).pictureLink},
 	{"free", func(r *results) string { return r.scenario("free") }},
 	{"skewed", func(r *results) string { return r.scenario("skewed") }},
 	{"hot", func(r *results) string { return r.scenario("hot") }},
