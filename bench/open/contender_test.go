@@ -46,11 +46,10 @@ func TestContenders_OnRedisServe(t *testing.T) {
 	smoke(t, relockName, "relock fair", "rueidislock", "redsync", "redislock")
 }
 
-func TestContenders_RedissonServes(t *testing.T)   { smoke(t, "Redisson") }
+func TestContenders_InJavaServe(t *testing.T)      { smoke(t, "Redisson", "ZooKeeper") }
 func TestContenders_PythonServes(t *testing.T)     { smoke(t, "redis-py") }
 func TestContenders_PostgreSQLServes(t *testing.T) { smoke(t, "PostgreSQL") }
 func TestContenders_EtcdServes(t *testing.T)       { smoke(t, "etcd") }
-func TestContenders_ZooKeeperServes(t *testing.T)  { smoke(t, "ZooKeeper") }
 
 func TestContenders_MissingProgramIsNamed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())

@@ -18,8 +18,8 @@ type footprint struct {
 
 // How many are measured. A lock of PostgreSQL, and a waiter of Java, Python and PostgreSQL, take a connection or a thread.
 const (
-	heldLocks   = 2000
-	loneWaiters = 16
+	heldLocks   = 1000
+	loneWaiters = 8
 )
 
 // settle is how long waiters may take until they all wait. Nothing shows it in all kinds of servers.

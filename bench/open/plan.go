@@ -13,13 +13,15 @@ type plan struct {
 
 // What a run takes beside its windows.
 const (
-	startOfRun   = 90 * time.Second       // the peer, the servers, the warm-up of JVMs
+	startOfRun   = 60 * time.Second       // the peer, the servers
+	startOfFleet = 60 * time.Second       // of JVMs, once
 	startOfCell  = 400 * time.Millisecond // workers
 	startOfLone  = 60 * time.Millisecond  // one of a fleet
 	startOfLevel = 250 * time.Millisecond // orders and answers
 	waitOfLevel  = 300 * time.Millisecond // for the unserved, on average
-	footprintOf  = 8 * time.Second        // memory of a contender
+	footprintOf  = 10 * time.Second       // memory of a contender
 	recoveryOf   = 50 * time.Second       // all events of a contender, once
+	slowly       = 3                      // times that, where each process is a JVM
 	leastWindow  = 200 * time.Millisecond // below that a p99 means nothing
 	mostWindow   = 5 * time.Second
 )
@@ -34,12 +36,16 @@ func (c config) plan() (plan, error) {
 		windows += (float64(len(levels)) + limitShare) * float64(len(c.contenders))
 	}
 	p.fixed += perRound * time.Duration(c.rounds)
-	if c.recovery > 0 {
-		groups := (len(c.contenders) + recoverAtOnce - 1) / recoverAtOnce
-		p.fixed += recoveryOf * time.Duration(c.recovery*groups)
-	}
-	if c.memory {
-		p.fixed += footprintOf * time.Duration(len(c.contenders))
+	for _, one := range c.contenders {
+		each := time.Duration(1)
+		if one.peer == peerJava {
+			p.fixed += startOfFleet
+			each = slowly
+		}
+		if c.memory {
+			p.fixed += footprintOf * each
+		}
+		p.fixed += recoveryOf * each / recoverAtOnce * time.Duration(c.recovery)
 	}
 	if windows > 0 {
 		p.window = min(mostWindow, time.Duration(float64(c.budget-p.fixed)/(windows*float64(c.rounds)))).Round(10 * time.Millisecond)
