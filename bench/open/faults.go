@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -12,7 +11,7 @@ import (
 const beforeUnlock = 100 * time.Millisecond
 
 func killHolder(_ context.Context, r *recoveryRun) (outcome, error) {
-	if err := errors.Join(r.begin(), r.gather()); err != nil {
+	if err := r.gather(); err != nil {
 		return outcome{}, err
 	}
 	at := time.Now()
@@ -21,7 +20,7 @@ func killHolder(_ context.Context, r *recoveryRun) (outcome, error) {
 }
 
 func killWaiter(_ context.Context, r *recoveryRun) (outcome, error) {
-	if err := errors.Join(r.begin(), r.gather()); err != nil {
+	if err := r.gather(); err != nil {
 		return outcome{}, err
 	}
 	first := r.crowd[0]
@@ -42,7 +41,7 @@ func killMaster(ctx context.Context, r *recoveryRun) (outcome, error) {
 		return outcome{}, err
 	}
 	defer s.Close()
-	if err := errors.Join(r.begin(), r.gather()); err != nil {
+	if err := r.gather(); err != nil {
 		return outcome{}, err
 	}
 	master, err := s.Master(ctx)
@@ -56,7 +55,7 @@ func killMaster(ctx context.Context, r *recoveryRun) (outcome, error) {
 }
 
 func silent(_ context.Context, r *recoveryRun) (outcome, error) {
-	if err := errors.Join(r.begin(), r.gather()); err != nil {
+	if err := r.gather(); err != nil {
 		return outcome{}, err
 	}
 	r.service.freeze()

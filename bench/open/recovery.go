@@ -91,8 +91,10 @@ func (r *recoveryRun) begin() (err error) {
 	return err
 }
 
-// gather starts the waiters, process after process, and lets them wait for a moment.
+// gather starts the processes of the waiters, then a holder, and then has the waiters wait, process after process. So a lock
+// that is not renewed is nearly as young as its lease allows when the fault comes.
 func (r *recoveryRun) gather() error {
+	r.open.Lease = micros(recoveryLease)
 	for range waitingProcesses {
 		p, err := r.e.startProcess(r.c, r.open)
 		if err != nil {
@@ -100,14 +102,20 @@ func (r *recoveryRun) gather() error {
 		}
 		r.crowd = append(r.crowd, p)
 	}
+	if err := r.begin(); err != nil {
+		return err
+	}
 	for _, p := range r.crowd {
 		for range waitersOfEach {
 			r.served = append(r.served, served{p, p.send(order{Op: opLock, Name: r.name})})
 		}
-		time.Sleep(200 * time.Millisecond) // so the first process is the first in line, where there is a line
+		time.Sleep(betweenProcesses)
 	}
 	return nil
 }
+
+// betweenProcesses makes the first process the first in line, where there is a line.
+const betweenProcesses = 200 * time.Millisecond
 
 // await returns when the first and the last waiter had the lock, in ms after the fault.
 func (r *recoveryRun) await(fault time.Time, without *process) outcome {
@@ -128,13 +136,18 @@ func (r *recoveryRun) await(fault time.Time, without *process) outcome {
 	}
 	o.First = never
 	if len(times) > 0 {
-		o.First = slices.Min(times)
+		if o.First = slices.Min(times); o.First < 0 {
+			return outcome{Note: tooEarly}
+		}
 		if o.Last != never {
 			o.Last = slices.Max(times)
 		}
 	}
 	return o
 }
+
+// tooEarly is the note of an observation that shows nothing: a waiter had the lock before the fault.
+const tooEarly = "its lease ended before the fault"
 
 func msAfter(fault time.Time, at int64) float64 {
 	return math.Round(float64(at-fault.UnixMicro())/10) / 100

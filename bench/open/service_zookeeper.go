@@ -52,6 +52,9 @@ func startZooKeeper(peer string) (s *service, err error) {
 			return err
 		}
 		defer conn.Close()
+		if deadline, has := ctx.Deadline(); has { // a server that is starting may accept, and not answer
+			_ = conn.SetDeadline(deadline)
+		}
 		if _, err := io.WriteString(conn, "srvr"); err != nil {
 			return err
 		}

@@ -42,6 +42,10 @@ func outcomes(all []outcome, learns bool) string {
 	if len(all) == 0 {
 		return ""
 	}
+	all = slices.DeleteFunc(slices.Clone(all), func(o outcome) bool { return o.Note == tooEarly })
+	if len(all) == 0 {
+		return tooEarly
+	}
 	if all[0].Note == noNotice {
 		return "no notice"
 	}

@@ -124,18 +124,21 @@ func (w *worker) keeping(name string) *keeping {
 	return w.kept[name]
 }
 
+// retry is how long after an error a lock is tried again.
+const retry = 100 * time.Millisecond
+
 // lock answers when the lock is held. If the lock is to be kept, a goroutine of its own holds it until the unlock.
 func (w *worker) lock(o order) answer {
 	held := make(chan answer, 1)
 	go func() {
 		m := w.client.Mutex(o.Name)
-		err := m.Lock(context.Background())
+		for m.Lock(context.Background()) != nil {
+			time.Sleep(retry) // as an application does
+			m = w.client.Mutex(o.Name)
+		}
 		got := answer{At: now()}
-		if err != nil || !o.Keep {
-			if err == nil {
-				err = m.Unlock()
-			}
-			got.Err = failed(err).Err
+		if !o.Keep {
+			_ = m.Unlock() // if this fails, the next waiter is served late, and that is measured
 			held <- got
 			return
 		}

@@ -121,7 +121,11 @@ public final class Worker {
         }
         Answer got = Answer.at(now());
         if (!o.keep()) {
-            lock.unlock();
+            try {
+                lock.unlock();
+            } catch (Exception e) {
+                // the next waiter is served late, and that is measured
+            }
             return got;
         }
         Keeping k = new Keeping(new CountDownLatch(1), new LinkedBlockingQueue<>());
