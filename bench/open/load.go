@@ -82,7 +82,7 @@ type cellRun struct {
 }
 
 // slack is what a worker may need beyond the time of an order.
-const slack = 20 * time.Second
+const slack = 30 * time.Second
 
 // lead is how long before a window its orders are sent.
 func (r *cellRun) lead() time.Duration {

@@ -131,7 +131,8 @@ func freePort() (string, error) {
 	return port, err
 }
 
-const startTimeout = time.Minute
+// startTimeout is for hangs only: on a busy machine a JVM may need a minute.
+const startTimeout = 3 * time.Minute
 
 // until polls ready until it is, the process has ended, or startTimeout is over.
 func until(what string, c *child, ready func(context.Context) error) error {
