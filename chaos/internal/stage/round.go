@@ -198,9 +198,12 @@ func (r *round) calm(ctx context.Context) error {
 	return nil
 }
 
+// publishedWait is how long what an owner has waited for stays on Redis.
+const publishedWait = 6 * time.Second
+
 // sweep looks for remaining keys, when every lease has ended.
 func (r *round) sweep(ctx context.Context) error {
-	deadline := time.Now().Add(r.work.TTL + slack)
+	deadline := time.Now().Add(max(r.work.TTL, publishedWait) + slack)
 	for {
 		keys, err := r.deployment.LockKeys(ctx)
 		if err != nil {
