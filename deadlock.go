@@ -55,7 +55,8 @@ func (s *session) longWaits() (long []*deadlock.Waiter, next time.Duration) {
 		mine := holds[h.owner]
 		slices.SortFunc(mine, func(a, b deadlock.Held) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Field, b.Field)) })
 		long = append(long, &deadlock.Waiter{
-			ID: h.owner.String() + "@" + strconv.FormatInt(int64(h.started.Mono), 36), Since: h.started.Time(),
+			// A fixed owner may begin several waits at the same time, for different names.
+			ID: h.owner.String() + "@" + strconv.FormatInt(int64(h.started.Mono), 36) + strconv.Quote(h.wanting().Name), Since: h.started.Time(),
 			For: h.wanting().Keys, Owner: h.owner.Who(), Holds: mine,
 			Reported: h.settings.deadlockReported, Shared: h.owner.Fixed != "",
 			Behind: h.isBehind, Found: h.isInDeadlock,

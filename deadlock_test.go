@@ -113,25 +113,33 @@ func TestDeadlock_OfReadersAndAWriter(t *testing.T) {
 
 func TestDeadlock_MultiMutexIsInOne(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		one, other := relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t))
-		locktest.RequireLocked(t, one.Mutex("a"))
-		waits := make(chan error)
-		holds := make(chan struct{})
-		go func() {
-			m := other.Mutex("b")
-			locktest.RequireLocked(t, m)
-			close(holds)
-			both := other.MultiMutex([]string{"a", "c"})
-			err := both.Lock(context.Background())
-			waits <- errors.Join(err, both.Unlock(), m.Unlock())
-		}()
-		<-holds
-		time.Sleep(100 * time.Millisecond)
-		err := one.Mutex("b").Lock(t.Context())
-		require.ErrorIs(t, err, relock.ErrDeadlock)
-		require.NoError(t, one.Mutex("a").Unlock())
-		require.NoError(t, <-waits)
+		multiInOne(t, b, "c")
 	})
+}
+
+// multiInOne has a holder of "a" wait for "b", whose holder waits for "a" and with as one lock, and requires that the first
+// wait ends as a deadlock.
+func multiInOne(t *testing.T, b *redistest.Backend, with string) {
+	t.Helper()
+	one, other := relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t))
+	locktest.RequireLocked(t, one.Mutex("a"))
+	waits, holds := make(chan error), make(chan struct{})
+	go func() {
+		m := other.Mutex("b")
+		locktest.RequireLocked(t, m)
+		close(holds)
+		both := other.MultiMutex([]string{"a", with})
+		err := both.Lock(context.Background())
+		waits <- errors.Join(err, both.Unlock(), m.Unlock())
+	}()
+	<-holds
+	time.Sleep(100 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	err := one.Mutex("b").Lock(ctx)
+	require.NoError(t, one.Mutex("a").Unlock())
+	require.NoError(t, <-waits)
+	require.ErrorIs(t, err, relock.ErrDeadlock)
 }
 
 func TestDeadlock_ReportEndsNoWait(t *testing.T) {
@@ -285,7 +293,7 @@ func TestDeadlock_OverASlowLink(t *testing.T) {
 // Somebody always has one of its names, and goes on. It gets none of them before it gets the other one.
 func TestDeadlock_OfAMultiMutexWithABusyName(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		one, other, busy := relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t))
+		busy := relock.LocksOn(t, b.Client(t))
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range 2 {
@@ -298,27 +306,9 @@ func TestDeadlock_OfAMultiMutexWithABusyName(t *testing.T) {
 				}
 			})
 		}
-		locktest.RequireLocked(t, one.Mutex("a"))
-		waits := make(chan error)
-		holds := make(chan struct{})
-		go func() {
-			m := other.Mutex("b")
-			locktest.RequireLocked(t, m)
-			close(holds)
-			both := other.MultiMutex([]string{"a", "hot"})
-			err := both.Lock(context.Background())
-			waits <- errors.Join(err, both.Unlock(), m.Unlock())
-		}()
-		<-holds
-		time.Sleep(100 * time.Millisecond)
-		patient, giveUp := context.WithTimeout(t.Context(), 15*time.Second)
-		defer giveUp()
-		err := one.Mutex("b").Lock(patient)
-		require.NoError(t, one.Mutex("a").Unlock())
-		require.NoError(t, <-waits)
+		multiInOne(t, b, "hot")
 		cancel()
 		all.Wait()
-		require.ErrorIs(t, err, relock.ErrDeadlock)
 	})
 }
 

@@ -267,7 +267,9 @@ func (c *Checker) find(w *Waiter, k *known, r *reader) {
 		k.first = nil
 	// mutant: deadlock-unconfirmed/1
 	case k.first == nil || !d.is(k.first):
-		k.first = d
+		if k.first = d; d.took > life { // a clock was set, or the process did not run
+			k.first = nil
+		}
 	// mutant: deadlock-unconfirmed/2
 	case d.confirms(k.first):
 		w.Found(d.String(), d.Victim() == k.wait.ID)
