@@ -14,6 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/wake"
 )
 
 func TestBatch_HasTheNameItBeganWith(t *testing.T) {
@@ -350,5 +351,28 @@ func TestBatch_LeaseIsKeptByACommandOfItsOwn(t *testing.T) {
 		b.ours()
 		b.underWay()
 		b.ours()
+	})
+}
+
+// A TryLock of the same owner that came between the end of a hold and its lingering waits for the release of that hold.
+func TestBatch_NobodyWaitsForTheReleaseOfAHoldThatLingers(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		ctx, stop := context.WithTimeout(b.t.Context(), 100*time.Millisecond)
+		defer stop()
+		hub := wake.NewHub(nil, wake.Config{})
+		hub.Close() // no subscription is confirmed, so the hold lingers for a second
+		b.session.registry.announcements = hub
+		h, s := b.first, *b.first.settings
+		s.Renewed, s.linger = true, 5*time.Second
+		h.mu.Lock()
+		h.end(ending, ErrReleased)
+		h.mu.Unlock()
+		waited := make(chan error, 1)
+		go func() { waited <- h.await(ctx) }()
+		synctest.Wait()
+		require.True(b.t, h.linger(&s))
+		require.NoError(b.t, <-waited)
+		require.NoError(b.t, h.await(ctx))
+		require.True(b.t, h.queueEntries[0].gate.endLingering(nil))
 	})
 }

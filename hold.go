@@ -146,16 +146,21 @@ func (h *hold) unregister() {
 	}
 }
 
-// setPhase sets the phase of h and wakes the goroutines that wait for a change. mu is held.
+// setPhase sets the phase of h, and wakes the goroutines that wait for that. mu is held.
 func (h *hold) setPhase(p phase) {
 	h.phase = p
+	h.wake()
+}
+
+// wake wakes the goroutines that wait for a change. mu is held.
+func (h *hold) wake() {
 	if h.changed != nil {
 		close(h.changed)
 		h.changed = nil
 	}
 }
 
-// changes returns a channel that is closed at the next change of phase, or sooner. mu is held.
+// changes returns a channel that is closed when h next changes its phase or begins to linger, or sooner. mu is held.
 func (h *hold) changes() <-chan struct{} {
 	if h.changed == nil {
 		h.changed = make(chan struct{})

@@ -170,10 +170,10 @@ func (h *hold) unsettled() bool {
 	return h.phase == acquiring || h.phase == ending
 }
 
-// await waits until h has been acquired or released, or ctx ends.
+// await waits until h has been acquired or released, or lingers, or ctx ends.
 func (h *hold) await(ctx context.Context) error {
 	h.mu.Lock()
-	if h.phase != acquiring && h.phase != ending {
+	if h.phase != acquiring && h.phase != ending || h.lingersNow() {
 		h.mu.Unlock()
 		return nil
 	}

@@ -65,6 +65,9 @@ func (h *hold) linger(s *settings) bool {
 		b.keepLease()
 	}
 	p.gate.beginLingering(l, min(lasts, most))
+	h.mu.Lock()
+	h.wake() // a TryLock of the same owner, which took it for a hold that is being released
+	h.mu.Unlock()
 	// What came just before that did not find it.
 	if _, waiting := p.queue.Handoffs(); waiting || h.session.closed() || !p.gate.unwanted() || b.isOver() {
 		p.gate.endLingering(l)
@@ -216,6 +219,19 @@ func (h *hold) endLingering() {
 	for _, p := range queueEntries {
 		p.gate.endLingering(nil)
 	}
+}
+
+// lingersNow reports whether h lingers. mu is held.
+func (h *hold) lingersNow() bool {
+	for _, p := range h.queueEntries {
+		p.gate.mu.Lock()
+		lingers := p.gate.lingers(h)
+		p.gate.mu.Unlock()
+		if lingers {
+			return true
+		}
+	}
+	return false
 }
 
 // lingers reports whether h lingers here. mu is held.

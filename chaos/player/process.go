@@ -58,7 +58,7 @@ type Process struct {
 	Counted   bool // hold counts are compared with Redis,
 	AtOnce    bool // and for half of the holds at their beginning
 	Outlives  bool // some holds outlive their lease on purpose
-	Exact     bool // time is virtual, and the library uses the same clock: an answer is true at exactly this time
+	Exact     bool // time is virtual, and the clock of the library never stops: a context ends at exactly its time
 
 	Holding atomic.Int64 // the number of outermost holds
 	Waiting atomic.Int64 // the number of Locks that wait
@@ -73,6 +73,9 @@ type World interface {
 	Record(e history.Event)
 	// Gate returns when the process runs.
 	Gate()
+
+	// Shown returns the time of events at which the clock that the library uses will show t, unless it is set. false: unknown.
+	Shown(t time.Time) (at int64, known bool)
 
 	// Choose chooses the locks of one use.
 	Choose(d Drawer) []string

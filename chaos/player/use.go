@@ -257,10 +257,9 @@ func (u *use) ask() bool {
 
 // follows records until when the hold is proven. After a local hand-over a rename proves it, which no hook reports.
 func (u *use) follows() {
-	until, held := u.m.Deadline()
-	if held && u.Exact {
-		now := u.Now()
-		u.record(history.Event{At: now, Kind: history.Renewed, Token: u.m.FencingToken(), Until: now + int64(time.Until(until))})
+	deadline, held := u.m.Deadline()
+	if until, known := u.Shown(deadline); held && known {
+		u.record(history.Event{At: u.Now(), Kind: history.Renewed, Token: u.m.FencingToken(), Until: until})
 	}
 }
 

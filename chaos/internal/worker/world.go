@@ -28,6 +28,9 @@ func (w world) Now() int64             { return history.Now() }
 func (w world) Record(e history.Event) { w.record(e) }
 func (w world) Gate()                  {} // a process that is stopped does not get here
 
+// Shown knows nothing, because time passes between two readings of a clock.
+func (w world) Shown(time.Time) (at int64, known bool) { return 0, false }
+
 // Choose returns the first two names if it returns two, because they have a common tag.
 func (w world) Choose(d player.Drawer) []string {
 	i := d.IntN(len(w.Locks))

@@ -210,6 +210,11 @@ func (c *process) Gate() {
 	}
 }
 
+// Shown returns the time at which the wall clock of the process will show t.
+func (c *process) Shown(t time.Time) (at int64, known bool) {
+	return c.Now() + int64(t.Sub(c.clocks.now().Time())), true
+}
+
 // Record records an event of the process, unless it is gone.
 func (c *process) Record(e history.Event) {
 	c.mu.Lock()
