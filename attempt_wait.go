@@ -19,16 +19,21 @@ import (
 // The alarm has room for one ring, and several rings count as one. Each ring comes after a change of the state
 // that the waiter checks. So nothing is missed, and nothing counts twice.
 
-// contend records that the lock is taken. The first time it starts to listen for messages.
+// contend records that the lock is taken. The first time it starts to listen for messages. An attempt for several names may
+// wait for another one of them each time, whose holder has not learned yet that it is wanted.
 func (a *attempt) contend() {
-	a.queued = true
-	if a.listens {
-		return
-	}
-	a.listens = true
+	first, several := !a.listens, len(a.hold.queueEntries) > 1
+	a.queued, a.listens = true, true
 	for _, p := range a.hold.queueEntries {
-		p.listen()
-		p.gate.wanted()
+		if first {
+			p.listen()
+		}
+		if first || several {
+			p.gate.wanted()
+		}
+	}
+	if !first {
+		return
 	}
 	if a.hold.other != nil {
 		a.hold.other.wanted()

@@ -255,8 +255,9 @@ func (h *hold) open(lock openLock, r *record) (bool, error) {
 	return true, nil
 }
 
-// reenter adds the open Lock of c to holds, and acquires the keys that are in none of them as a lock of the kind of c. The
-// holds may be of another kind, such as a fair one. If a key is not acquired, reenter removes the open Lock from all holds.
+// reenter acquires the keys of c that are in none of holds, as a lock of the kind of c, and then adds the open Lock of c to
+// holds, which may be of another kind, such as a fair one. In this order a Lock that fails while it waits has changed none of
+// holds: neither a lease nor a token.
 func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 	lock := c.adds
 	for _, h := range holds {
@@ -267,28 +268,31 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 	if !lock.settings.reentrant {
 		return false, ErrReentrant
 	}
-	for i, h := range holds {
-		if err := h.enter(ctx, lock); err != nil {
-			return false, lockerr.Join(err, unlockInner(ctx, holds[:i], lock))
+	var entered []*hold
+	if missing := missingKeys(holds, lock.target); len(missing) > 0 {
+		rest := lock.target.Only(missing).FencedWith(lock.target)
+		held, err := c.enterRest(ctx, holds, rest)
+		if !held {
+			return false, err
+		}
+		if entered = c.mutex.find(nil, c.owner, rest); err != nil {
+			return false, lockerr.Join(err, unlockInner(ctx, entered, lock))
 		}
 	}
-	missing := missingKeys(holds, lock.target)
-	if len(missing) == 0 {
-		return true, nil
+	for _, h := range holds {
+		if err := h.enter(ctx, lock); err != nil {
+			return false, lockerr.Join(err, unlockInner(ctx, entered, lock))
+		}
+		entered = append(entered, h)
 	}
-	rest := lock.target.Only(missing).FencedWith(lock.target)
-	held, err := c.enterRest(ctx, holds, rest)
-	if held && err != nil {
-		holds = c.mutex.find(slices.Clone(holds), c.owner, rest)
-	}
-	if !held || err != nil {
-		return false, lockerr.Join(err, unlockInner(ctx, holds, lock))
+	if len(missingKeys(entered, lock.target)) > 0 { // an Unlock of another goroutine has released some of the others
+		return false, lockerr.Join(errAgain, unlockInner(ctx, entered, lock))
 	}
 	return true, nil
 }
 
-// enterRest acquires rest for the owner of holds, which have the other keys of c. If one of these holds ends meanwhile,
-// the wait ends, and the error is the reason.
+// enterRest acquires rest for the owner of holds, which have the other keys of c. If one of these is lost or released
+// meanwhile, the wait ends, and the error is the reason, or errAgain.
 func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
@@ -304,8 +308,11 @@ func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bo
 	for _, h := range holds {
 		over = lockerr.Join(over, h.usable())
 	}
-	if over != nil {
+	switch {
+	case over != nil:
 		err = over
+	case waiting.Err() != nil && ctx.Err() == nil: // a key was released
+		err = errAgain
 	}
 	return held, err
 }

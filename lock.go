@@ -96,7 +96,7 @@ func (m *Mutex) Name() string { return m.target.Name }
 // Errors: the error of ctx with its cause; [ErrTimeout]; [ErrReentrant]; [ErrNotReplicated];
 // [ErrClosed]; [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] for an invalid handle; and
 // errors from Redis. [ErrLost] means that the owner has lost this lock and not yet unlocked it. If
-// Redis cannot be reached, a new Lock fails after three tries, in at most 5 s with the default TTL.
+// Redis cannot be reached, a new Lock fails after three tries, in at most 9 s with the default TTL.
 // A Lock that is already waiting survives an outage of one TTL. An error that ends a wait names the
 // holder, or the last known holder, and reports for how long Redis has not answered.
 //
@@ -113,7 +113,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // returns false without an error if another owner holds the lock, or if a goroutine of this process is
 // waiting for it, releasing it, or acquiring it for the same fixed owner.
 //
-// TryLock blocks for one request. If Redis cannot be reached, it tries three times, for at most 5 s
+// TryLock blocks for one request. If Redis cannot be reached, it tries three times, for at most 9 s
 // with the default TTL, and longer [WithReplicas]. It also returns when ctx ends. If Redis cannot be
 // reached, TryLock returns an error even if another goroutine of this process is waiting.
 //
@@ -314,14 +314,14 @@ func (m *Mutex) Deadline() (time.Time, bool) {
 }
 
 // FencingToken returns the fencing token of the owner's hold. It returns 0 if the owner does not hold
-// all of the names, or if no Lock of this hold, re-entries included, was [WithFencing]. A lost hold
+// all of the names, or if one of them was never locked [WithFencing] during its hold. A lost hold
 // keeps its token until it is unlocked, so that the resource can reject its writes. No round trip.
 func (m *Mutex) FencingToken() int64 {
 	var buf [4]*hold
 	token := int64(0)
 	for _, h := range m.covering(buf[:0]) {
 		t, has := h.fencingToken(m.target)
-		if !has {
+		if !has || t == 0 {
 			return 0
 		}
 		token = max(token, t)
