@@ -3,8 +3,10 @@ package relock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -21,7 +23,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 	h.mu.Lock()
 	late, lingered := h.name.Late, h.lingers
 	h.mu.Unlock()
-	if h.kind.rename == nil || len(h.queueEntries) > 1 || late || h.settings.replicas.N > 0 {
+	if h.kind.rename == nil || len(h.queueEntries) > 1 || late || h.settings.replicas.N > 0 || h.givesWay() {
 		return nil
 	}
 	first := h.queueEntries[0]
@@ -58,6 +60,15 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		}
 		// That waiter has left.
 	}
+}
+
+// givesWay reports whether the owner of h was told by Wanted that another owner waits, and one of another process does: then it
+// is that one's turn, although local waiters may have come first.
+func (h *hold) givesWay() bool {
+	h.mu.Lock()
+	told, queueEntries := h.demand != nil && group.Closed(h.demand), h.queueEntries
+	h.mu.Unlock()
+	return told && slices.ContainsFunc(queueEntries, func(p queueEntry) bool { return !p.gate.unwanted() })
 }
 
 // joinBatch returns the batch of h. If there is none, it begins one with h.

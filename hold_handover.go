@@ -25,7 +25,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	if !waiting || h.inMinHold() {
 		return nil, false
 	}
-	if inRow >= limit || h.other != nil && h.other.rivals() > 0 {
+	if inRow >= limit || h.givesWay() || h.other != nil && h.other.rivals() > 0 {
 		return nil, true
 	}
 	from := h.onRedis()

@@ -27,11 +27,12 @@ type settings struct {
 var ErrYielded = errors.New("election: another candidate waits, and the leader gives way")
 
 // WithYield makes a leader give way to other candidates: when it has led for the time least, and another
-// candidate waits (relock.Mutex.Wanted), the context of lead ends with the cause [ErrYielded]. When lead
-// has returned, Run resigns and campaigns again, behind those that wait, whatever lead returned; an error
-// that is not that of its context goes to [OnSetback]. So the candidates take turns, and those of a new
-// deployment do not wait for the old leader to end. least must not be negative. Default: a leader does not
-// give way.
+// candidate has waited during its term (relock.Mutex.Wanted), the context of lead ends with the cause
+// [ErrYielded]. When lead has returned, Run resigns and campaigns again, behind those that wait, whatever
+// lead returned; an error that is not that of its context, or that of Unlock, goes to [OnSetback]. So the
+// candidates take turns, and those of a new deployment do not wait for the old leader to end. On a quorum
+// a leader gives way only to candidates of its own Client. least must not be negative. Default: a leader
+// does not give way.
 func WithYield(least time.Duration) Option {
 	return func(s *settings) { s.yields, s.least = true, least }
 }
@@ -72,7 +73,7 @@ func OnSetback(f func(error)) Option {
 // Errors: those of lead and of ctx; relock.ErrInvalidOption for a nil argument; relock.ErrReentrant if
 // the caller already holds m, because Run could not resign; relock.ErrLost if the caller has lost m and
 // not unlocked it; relock.ErrClosed; the errors of [relock.Mutex.Lock] for an invalid handle; and
-// errors from Redis in Unlock.
+// errors from Redis in Unlock, unless the leader gave way.
 //
 // Any number of goroutines may call Run, also with one m: each is a candidate. With relock.WithOwner,
 // all uses of one id are one candidate, so use it in one Run at a time. The round trips are those of
@@ -108,7 +109,7 @@ func Run(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, to
 			continue
 		}
 		switch {
-		case t.led && !errors.Is(t.unlocked, relock.ErrLost), !t.led && hopeless(err):
+		case t.led && !t.yielded && !errors.Is(t.unlocked, relock.ErrLost), !t.led && hopeless(err), t.led && hopeless(t.unlocked):
 			return err
 		case t.led:
 			tries = 1
@@ -117,8 +118,12 @@ func Run(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, to
 			s.setback(err)
 			clock.Pause(ctx, clock.Backoff(tries))
 		}
-		if ctx.Err() != nil {
-			return ended(ctx, err)
+		switch {
+		case ctx.Err() == nil:
+		case !t.led && errors.Is(err, ctx.Err()):
+			return err
+		default:
+			return fmt.Errorf("election: %w; last setback: %w", lockerr.Ended(ctx), err)
 		}
 	}
 }
@@ -205,12 +210,4 @@ func hopeless(err error) bool {
 	return slices.ContainsFunc([]error{
 		relock.ErrClosed, redis.ErrClosed, relock.ErrInvalidName, relock.ErrInvalidOption, relock.ErrUnsupported, relock.ErrReentrant,
 	}, func(target error) bool { return errors.Is(err, target) })
-}
-
-// ended returns the error of a Run that ctx ended, after a setback.
-func ended(ctx context.Context, setback error) error {
-	if errors.Is(setback, ctx.Err()) {
-		return setback
-	}
-	return fmt.Errorf("election: %w; last setback: %w", lockerr.Ended(ctx), setback)
 }
