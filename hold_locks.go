@@ -48,7 +48,9 @@ type openLocks struct {
 	room [1]openLock // for the usual single open Lock, to save an allocation
 
 	// placeholderUntil is the latest min hold of the open Locks that have ended: until then the keys are reserved. Zero: none.
-	placeholderUntil clock.Instant
+	// placeholderReplicas are to confirm that.
+	placeholderUntil    clock.Instant
+	placeholderReplicas redisexec.Replicas
 }
 
 // pop removes the newest open Lock of t. false: there is none. Open Locks on other sets of keys stay, even if they
@@ -149,7 +151,11 @@ func (l *openLocks) deciding(acquired clock.Instant) []openLock {
 // ask for longer than the outer one, whose Unlock comes last.
 func (l *openLocks) recordMinHold(ended ...openLock) {
 	for _, lock := range ended {
-		if lock.placeholderUntil != (clock.Instant{}) && (l.placeholderUntil == (clock.Instant{}) || lock.placeholderUntil.Mono > l.placeholderUntil.Mono) {
+		if lock.placeholderUntil == (clock.Instant{}) {
+			continue
+		}
+		l.placeholderReplicas = l.placeholderReplicas.And(lock.settings.replicas)
+		if l.placeholderUntil == (clock.Instant{}) || lock.placeholderUntil.Mono > l.placeholderUntil.Mono {
 			l.placeholderUntil = lock.placeholderUntil
 		}
 	}

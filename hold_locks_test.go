@@ -122,6 +122,19 @@ func TestOpenLocks_LatestMinHoldCounts(t *testing.T) {
 	}
 }
 
+// Another Lock of the hold may ask for more replicas, without a min hold.
+func TestOpenLocks_ReplicasOfTheLocksWithAMinHoldConfirmIt(t *testing.T) {
+	two, three := redisexec.Replicas{N: 2, Timeout: time.Second}, redisexec.Replicas{N: 3, Timeout: time.Second}
+	l, a := wantedLocks(), setOf(t, "a")
+	for _, s := range []*settings{
+		asks(time.Second, func(s *settings) { s.minHold, s.replicas = time.Minute, two }),
+		asks(time.Second, func(s *settings) { s.replicas = three }),
+	} {
+		l.recordMinHold(openLock{target: a, settings: s}.from(at(0)))
+	}
+	require.Equal(t, two, l.placeholderReplicas)
+}
+
 func TestOpenLocks_CloseKeepsTheMinHoldButAFailedLockDoesNot(t *testing.T) {
 	minHold := asks(time.Second, func(s *settings) { s.minHold = time.Minute })
 	l, a := wantedLocks(), setOf(t, "a")

@@ -297,14 +297,14 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 		marks = append(marks, p.queue.Wakes())
 	}
 	h.mu.Lock()
-	t, n, keep := h.target, h.name, h.locks.placeholderUntil
+	t, n, keep, confirmedBy := h.target, h.name, h.locks.placeholderUntil, h.settings.replicas.And(h.locks.placeholderReplicas)
 	h.mu.Unlock()
 	if h.batch != nil {
 		n = h.onRedis()
 	}
 	e, began := h.releaseOptions(s), h.session.now()
 	if keep != (clock.Instant{}) && began.UntilMono(keep) > 0 {
-		e = e.ConfirmedBy(h.settings.replicas.Before(ctx))
+		e = e.ConfirmedBy(confirmedBy.Before(ctx))
 	}
 	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
 	answer, out := p.Release(ctx, e, t.Lacking(n.Absent), n.Field, make([]int, len(h.queueEntries)))

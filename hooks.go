@@ -191,9 +191,9 @@ func JoinHooks(hooks ...Hooks) Hooks {
 // LogHooks returns hooks that log every event to logger: Lost and Deadlock as errors, RenewFailed as a warning,
 // and the rest at debug level. If logger is nil, they use slog.Default().
 func LogHooks(logger *slog.Logger) Hooks {
-	logger = cmp.Or(logger, slog.Default())
 	log := func(level slog.Level, text string) func(Event) {
 		return func(e Event) {
+			logger := cmp.Or(logger, slog.Default()) // a program may set it later
 			if logger.Enabled(e.Context, level) {
 				logger.LogAttrs(e.Context, level, text, e.attrs()...)
 			}

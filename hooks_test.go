@@ -405,8 +405,9 @@ func TestLogHooks_LogALossAsAnErrorAndMostForDebugging(t *testing.T) {
 
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	slog.SetDefault(slog.New(handler))
+	hooks := relock.LogHooks(nil)
+	slog.SetDefault(slog.New(handler)) // after a package variable was made, as main does it
 	text.Reset()
-	relock.LogHooks(nil).Lost(relock.Event{Name: "orders"})
+	hooks.Lost(relock.Event{Name: "orders"})
 	require.Contains(t, text.String(), "lock lost")
 }

@@ -108,7 +108,7 @@ func WithMaxHold(d time.Duration) Option {
 // placeholders, too, and does not wait for the end of d.
 //
 //   - Nested Locks may have different values of d. Each counts from its own Lock, and the latest
-//     end applies.
+//     end applies, to all names of the hold: also to those of a MultiMutex in which a Lock of one is nested.
 //   - After a loss, also by ForceUnlock, there is no placeholder.
 //   - If the process dies, its lock ends with its TTL, which may be earlier than d. If that must
 //     not happen, use WithTTL with at least d.

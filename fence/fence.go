@@ -45,7 +45,7 @@ func Set(ctx context.Context, rdb redis.UniversalClient, token int64, key string
 	case expiration < 0:
 		return failed("set", key, fmt.Errorf("%w: the expiration %v is negative: use 0 for none, or redis.KeepTTL", lockerr.ErrInvalidOption, expiration))
 	case expiration > 0:
-		args = append(args, "px", int64((expiration+time.Millisecond-1)/time.Millisecond))
+		args = append(args, "px", int64((expiration-1)/time.Millisecond)+1)
 	}
 	return set.run(ctx, "set", rdb, token, []string{key}, args).Err()
 }

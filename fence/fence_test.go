@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -169,6 +170,7 @@ func TestFence_SetExpiresTheDataAsRequested(t *testing.T) {
 		require.NoError(t, fence.Set(ctx, rdb, 1, key, "z", 0))
 		require.Negative(t, left())
 		require.NoError(t, fence.Set(ctx, rdb, 1, key, "z", time.Nanosecond), "rounded up, or SET would refuse it")
+		require.NoError(t, fence.Set(ctx, rdb, 1, key, "z", math.MaxInt64), "for ever, to many")
 	})
 }
 
