@@ -119,6 +119,10 @@ func (p *Permits) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions,
 func (p *Permits) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, more ...any) (Released, redisexec.Outcome) {
 	e.RequiredKeys = 1 // a line that cannot be had must not keep the permit
 	r, out := p.run(ctx, e, PermitReleaseScript, t.Line, append([]any{field, p.publishCommand(), p.countCommand()}, more...)...)
+	if status, _ := r.at(0).(int64); status < 0 && !r.bare {
+		r.refuse(status, t)
+		return understood(Released{}, out, &r)
+	}
 	return understood(r.releasedInLine(), out, &r)
 }
 

@@ -10,6 +10,8 @@
 --   receivers        done; no entry was served
 --   'receivers'      done, and some were: the least number of processes that a message reached, -1 if one was refused
 --   {0, receivers}   not ours: field had no permit, or its lease was over; its entry in the line is gone, if not forced
+--   {-1, 1}          forced, and the key is no semaphore
+--   {-4, 1}          forced, and the key of the line contains something else
 --
 -- Sent again, it finds the replacement in place, or serves the line.
 
@@ -24,7 +26,12 @@ end
 -- prelude
 local field, publish, count, to, rest = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local forced, now = to == '', clock()
-if forced then to = nil end
+if forced then
+  to = nil
+  local n, other = size()
+  if queue and spoiled() then other = {-4, 1} end
+  if other then return other end
+end
 local ours = weight(field) and has(set, field, now)
 if ours and to then
   redis.call('zrem', set, '') -- needs no memory, and so opens the way for ZADD
