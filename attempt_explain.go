@@ -48,7 +48,7 @@ func (h *hold) nameHolder(err error) error {
 		err = fmt.Errorf("%w; requests to Redis have been failing%s: %w", err, lasting(silence), outage.failure)
 	case silence >= redisexec.MinCopyPatience:
 		// An answer may take as long as one copy is waited for. A longer silence is reported.
-		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
+		err = fmt.Errorf("%w; %w%s", err, lockerr.ErrNoAnswer, lasting(silence))
 	default:
 		answers = true // or the answer may be on its way
 	}

@@ -57,7 +57,7 @@ func TestRun_WrongCallIs64(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "a", "true"}, {"run", "--", "true"}, {"run", "a", "b", "--", "true"}, {"run", "a", "--"}, {"run", "--nonsense", "a", "--", "true"},
 		{"run", "-w", "-1s", "a", "--", "true"}, {"run", "-w", "x", "a", "--", "true"}, {"run", "-n", "-w", "1s", "a", "--", "true"},
-		{"run", "--ttl", "1ms", "a", "--", "true"}, {"run", "--kill-after", "20s", "a", "--", "true"}, {"run", "-E", "256", "a", "--", "true"},
+		{"run", "--ttl", "1ms", "a", "--", "true"}, {"run", "--ttl", "-5s", "a", "--", "true"}, {"run", "--kill-after", "20s", "a", "--", "true"}, {"run", "-E", "256", "a", "--", "true"},
 		{"run", "--fair", "--shared", "a", "--", "true"}, {"run", "--max-hold", "0", "a", "--", "true"}, {"run", "--min-hold", "0s", "a", "--", "true"}, {"run", "--log", "xml", "a", "--", "true"},
 		{"run", "a{b", "--", "true"}, {"run", "", "--", "true"}, {"run", "--redis", "http://x", "a", "--", "true"}, {"nonsense"},
 		{"state"}, {"state", "a", "b"}, {"force"}, {"watch"}, {"ls", "a", "b"}, {"doctor", "x"}, {"man", "nonsense"}, {"version", "x"},

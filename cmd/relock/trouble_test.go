@@ -50,7 +50,12 @@ func TestTrouble_SilentRedisIs69(t *testing.T) {
 	require.NoError(t, s.Pause())
 	defer func() { _ = s.Resume() }()
 	url += "?read_timeout=300ms&dial_timeout=300ms"
-	for _, args := range [][]string{{"run", "--ttl", "2s", "a", "--", "true"}, {"ls"}, {"state", "a"}} {
+	for _, args := range [][]string{
+		{"run", "--ttl", "2s", "a", "--", "true"},
+		// -E is for a lock that another owner holds, and nobody knows that here.
+		{"run", "-w", "50ms", "-E", "0", "a", "--", "true"}, {"run", "-w", "1s", "-E", "0", "--slots", "2", "a", "--", "true"},
+		{"ls"}, {"state", "a"},
+	} {
 		code, _, _ := run(t, url, args...)
 		require.Equal(t, 69, code, "%v", args)
 	}

@@ -92,7 +92,7 @@ var ErrNoAnswer = errors.New("no answer from Redis")
 type NoAnswerWithin time.Duration
 
 func (n NoAnswerWithin) Error() string {
-	return fmt.Sprintf("%v within %v", ErrNoAnswer, time.Duration(n))
+	return fmt.Sprintf("%v within %v", ErrNoAnswer, time.Duration(n).Round(time.Millisecond))
 }
 
 func (n NoAnswerWithin) Unwrap() error { return ErrNoAnswer }

@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -10,6 +12,7 @@ import (
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/cmd/relock/internal/hint"
 	"github.com/relock-go/relock/cmd/relock/internal/look"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // Codes are the exit codes: those of sysexits.h, and of timeout(1) and the shell.
@@ -36,7 +39,7 @@ const codesText = `    the command's own    it ran, and the lock was held all th
     126, 127             the command cannot be run; there is no such command
     64                   wrong usage: a bad flag or argument, a name that is used for something else, a lock that is
                          held around this relock
-    69                   Redis cannot be reached, or cannot serve
+    69                   Redis cannot be reached, or cannot serve, also at the end of -w
     77                   this user of Redis has no permission`
 
 // exit is an error with a code of its own.
@@ -73,13 +76,20 @@ func codeOf(err error) int {
 	case errors.Is(err, relock.ErrLost):
 		return codeLost
 	case errors.Is(err, relock.ErrInvalidName), errors.Is(err, relock.ErrInvalidOption), errors.Is(err, relock.ErrUnsupported),
-		errors.Is(err, look.ErrPart):
+		errors.Is(err, look.ErrPart), errors.Is(err, look.ErrPattern):
 		return codeUsage
 	case errors.As(err, &server) && forbidden(server.Error()):
 		return codeForbidden
 	default:
 		return codeUnavailable
 	}
+}
+
+// unanswered reports whether the error of a wait says that Redis did not answer at its end, or not as a lock needs it.
+func unanswered(err error) bool {
+	var network *net.OpError
+	var server redis.Error
+	return errors.Is(err, lockerr.ErrNoAnswer) || errors.Is(err, io.EOF) || errors.As(err, &network) || errors.As(err, &server)
 }
 
 // forbidden reports whether Redis' error text says that this user may not do it. That of a script has the

@@ -135,6 +135,8 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return usage("--slots contradicts --shared and --exclusive: it is for a semaphore, and they are for a read-write lock")
 	case f.slots > 0 && f.fair:
 		return usage("--slots contradicts --fair: with --slots it is always first come, first served")
+	case f.ttl <= 0:
+		return usage("--ttl %v: must be positive", f.ttl)
 	case f.wait < 0:
 		return usage("--wait %v is negative", f.wait)
 	case f.maxHold < 0 || f.maxHold == 0 && cmd.Flags().Changed("max-hold"):

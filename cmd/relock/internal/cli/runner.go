@@ -29,6 +29,7 @@ type runner struct {
 	lock    lock
 
 	contended chan struct{} // has something when the wait has begun
+	refused   atomic.Bool   // Redis has answered that the lock is taken
 	owner     atomic.Value  // on Redis, of the hold
 }
 
@@ -137,7 +138,10 @@ func (r *runner) get(ctx context.Context) error {
 }
 
 // noteContended is a hook: it must not wait. So is noteAcquired.
-func (r *runner) noteContended(relock.Event) { note(r.contended) }
+func (r *runner) noteContended(relock.Event) {
+	r.refused.Store(true)
+	note(r.contended)
+}
 
 func (r *runner) noteAcquired(e relock.Event) { r.owner.Store(e.Owner) }
 
@@ -162,7 +166,10 @@ func (r *runner) failed(err error) error {
 		err = cmp.Or(r.foreign(), err)
 	}
 	code := codeOf(err)
-	if errors.Is(err, errBusy) || code == codeBusy {
+	switch {
+	case errors.Is(err, relock.ErrTimeout) && (!r.refused.Load() || unanswered(err)):
+		code = codeUnavailable // -E must not make it a success: nobody may hold the lock
+	case errors.Is(err, errBusy), code == codeBusy:
 		code = r.flags.busyCode
 	}
 	if !errors.Is(err, errBusy) {

@@ -16,6 +16,9 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 )
 
+// ErrPattern says that a pattern of names cannot be read.
+var ErrPattern = errors.New("the pattern cannot be read, because of what is between its brackets")
+
 // ErrPart says that a server has only some of the locks.
 var ErrPart = errors.New("this server is a node of a Cluster, and has only some of its locks: use redis-cluster://")
 
@@ -197,7 +200,11 @@ func glob(pattern string) (*regexp.Regexp, error) {
 			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
 		}
 	}
-	return regexp.Compile(b.String() + `\z`)
+	like, err := regexp.Compile(b.String() + `\z`)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q", ErrPattern, pattern)
+	}
+	return like, nil
 }
 
 // answers is what the nodes of a target said, in their order.
