@@ -115,18 +115,19 @@ const forEver = 100 * 365 * 24 * time.Hour
 // for, if the name is invalid, if Redis does not answer, or if c was not made by [New]. One round trip.
 //
 // release releases the lock, which wakes the waiters, and blocks until Redis has answered; during an
-// [Outage], until after it. Any goroutine may call release. A second call does nothing, and neither
+// [Outage], until after it. If c has relock.WithMinHold, that counts. Any goroutine may call release. A second call does nothing, and neither
 // does a call after [Lose]. If the release fails for another reason, the test fails but continues.
 func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()) {
 	tb.Helper()
-	m := elsewhere(tb, c, name).Mutex(name, append(lasting, relock.WithOwner("elsewhere"))...)
+	p := elsewhere(tb, c, name)
+	m := p.Mutex(name, append(lasting, relock.WithOwner("elsewhere"))...)
 	switch held, err := m.TryLock(context.WithoutCancel(tb.Context())); {
 	case err != nil:
 		tb.Fatalf("relocktest: hold %q elsewhere: %v", name, err)
 	case !held:
 		tb.Fatalf("relocktest: hold %q elsewhere: it is held or waited for already", name)
 	}
-	return releaseOnce(tb, name, m.Unlock)
+	return p.releaseOnce(tb, m.Unlock)
 }
 
 // HoldPermitsElsewhere makes another process use n permits of the semaphore name, each of weight 1,
@@ -141,7 +142,8 @@ func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()
 // release is as that of HoldElsewhere, with a round trip for each permit.
 func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (release func()) {
 	tb.Helper()
-	s := elsewhere(tb, c, name).Semaphore(name, protocol.MostPermits, lasting...)
+	other := elsewhere(tb, c, name)
+	s := other.Semaphore(name, protocol.MostPermits, lasting...)
 	if n < 1 {
 		tb.Fatalf("relocktest: hold %d permits of %q elsewhere: it has to be at least one", n, name)
 	}
@@ -156,31 +158,50 @@ func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (
 		}
 		releases = append(releases, p.Release)
 	}
-	return releaseOnce(tb, name, releases...)
+	return other.releaseOnce(tb, releases...)
 }
 
 // lasting are the options of what another process holds.
 var lasting = []relock.MutexOption{relock.WithTTL(forEver), relock.WithoutRenewal(), relock.WithUnlockTimeout(forEver)}
 
-// elsewhere returns another process, to hold name, or fails the test.
-func elsewhere(tb testing.TB, c *relock.Client, name string) *relock.Client {
-	tb.Helper()
-	s := serverOf(tb, c)
-	other, err := relock.New(s.rdb, append(slices.Clone(s.opts), relock.WithHooks(relock.Hooks{}))...)
-	if err != nil {
-		tb.Fatalf("relocktest: hold %q elsewhere: %v", name, err)
-	}
-	s.closeLater(other)
-	return other
+// process is another process, which holds name.
+type process struct {
+	*relock.Client
+	name     string
+	released chan error // the answer to the last release, also if Unlock did not wait for it (relock.WithAsyncUnlock)
 }
 
-// releaseOnce returns a function that releases what another process holds of name. The first call counts.
-func releaseOnce(tb testing.TB, name string, releases ...func() error) func() {
+// elsewhere returns another process, to hold name, or fails the test.
+func elsewhere(tb testing.TB, c *relock.Client, name string) process {
+	tb.Helper()
+	s, p := serverOf(tb, c), process{name: name, released: make(chan error, 1)}
+	hooks := relock.Hooks{Released: func(e relock.Event) {
+		select {
+		case p.released <- e.Err:
+		default: // Close, at the end of the test
+		}
+	}}
+	var err error
+	if p.Client, err = relock.New(s.rdb, append(slices.Clone(s.opts), relock.WithHooks(hooks))...); err != nil {
+		tb.Fatalf("relocktest: hold %q elsewhere: %v", name, err)
+	}
+	s.closeLater(p.Client)
+	return p
+}
+
+// releaseOnce returns a function that releases what p holds. The first call counts.
+func (p process) releaseOnce(tb testing.TB, releases ...func() error) func() {
 	return sync.OnceFunc(func() {
 		tb.Helper()
 		for _, release := range releases {
-			if err := release(); err != nil && !errors.Is(err, relock.ErrLost) {
-				tb.Errorf("relocktest: release %q elsewhere: %v", name, err)
+			err := release()
+			if err == nil {
+				err = <-p.released
+			} else if len(p.released) > 0 {
+				<-p.released
+			}
+			if err != nil && !errors.Is(err, relock.ErrLost) {
+				tb.Errorf("relocktest: release %q elsewhere: %v", p.name, err)
 			}
 		}
 	})
