@@ -40,6 +40,7 @@ func (s *session) longWaits() (long []*deadlock.Waiter, next time.Duration) {
 	for _, h := range s.registry.all() {
 		switch left, waiting := h.shortWait(now); {
 		case !waiting:
+			// mutant: deadlock-of-processes/1
 			holds[h.owner] = append(holds[h.owner], h.heldOnRedis()...)
 		case left <= 0:
 			waits = append(waits, h)
@@ -52,6 +53,7 @@ func (s *session) longWaits() (long []*deadlock.Waiter, next time.Duration) {
 		return cmp.Or(cmp.Compare(a.started.Mono, b.started.Mono), cmp.Compare(a.owner.String(), b.owner.String()))
 	})
 	for _, h := range waits {
+		// mutant: deadlock-of-processes/2
 		mine := holds[h.owner]
 		slices.SortFunc(mine, func(a, b deadlock.Held) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Field, b.Field)) })
 		long = append(long, &deadlock.Waiter{

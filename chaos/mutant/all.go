@@ -114,7 +114,7 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 		Name:   "go-redis-resends",
 		Breaks: "go-redis sends commands again by itself, and the library does not notice",
 		Edits:  []Edit{{Old: "true", New: "false"}},
-		Catch:  []string{"release-lost", "late-release"},
+		Catch:  []string{"release-lost-alone"},
 	},
 	{
 		Name:   "answer-of-another",
@@ -417,6 +417,15 @@ writes = n.Field + keys.WriteSuffix
 			{Old: "tonumber(till) > now and", New: ""},
 		},
 		Catch: []string{"deadlocks"},
+	},
+	{
+		Name:   "deadlock-of-processes",
+		Breaks: "an owner is taken to hold all that its process holds",
+		Edits: []Edit{
+			{Old: "holds[h.owner] = append(holds[h.owner]", New: "holds[keys.Owner{}] = append(holds[keys.Owner{}]"},
+			{Old: "holds[h.owner]", New: "holds[keys.Owner{}]"},
+		},
+		Catch: []string{"nested"},
 	},
 	{
 		Name:   "deadlock-first-ends",

@@ -95,6 +95,16 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
+		Number: 138, Name: "release-lost-alone",
+		What: "the same without a pipeline, where go-redis would send commands again by itself",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{loseReply(scripts.Release), loseReply(scripts.Acquire)},
+			Work: plain().With(func(w *worker.Workload) {
+				w.Workers, w.Names, w.Fixed, w.TTL, w.Unpipelined = 2, 2, 0, 1500*time.Millisecond, true
+			}),
+		}},
+	},
+	{
 		Number: 110, Name: "fair-calm",
 		What: "no fault at all: fair locks are had in order, though others give up",
 		setups: []stage.Setup{{

@@ -125,7 +125,7 @@ func (c *client) newLocks() (*relock.Client, error) {
 	if c.Work.Sharded {
 		opts = append(opts, relock.WithShardedPubSub())
 	}
-	if os.Getenv("RELOCK_WITHOUT_PIPELINING") == "1" {
+	if c.Work.Unpipelined || os.Getenv("RELOCK_WITHOUT_PIPELINING") == "1" {
 		opts = append(opts, relock.WithoutPipelining())
 	}
 	if c.Kind.Votes() {

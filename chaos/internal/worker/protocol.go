@@ -42,6 +42,7 @@ type Workload struct {
 	Lasting   [2]float64    // how many TTLs a long hold lasts, at least and at most
 
 	DeadlockCheck time.Duration // 0: the default of the library
+	Unpipelined   bool          // WithoutPipelining
 
 	Torn     bool // of two names the first process holds the second for long, the next process wants both, and the others the first
 	Kept     bool // a hold ends early only with its lease
