@@ -75,7 +75,7 @@
 // have no line. There the first waiter of each process asks again when a message reports that the lock is
 // free, or when the limit of [WithSafetyPoll] has passed.
 //
-// If Redis cannot be reached, a new Lock fails after three tries, in at most 5 s with the default
+// If Redis cannot be reached, a new Lock fails after three tries, in at most 9 s with the default
 // TTL. A Lock that is already waiting survives an outage of one TTL.
 //
 // # Promises

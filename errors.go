@@ -59,8 +59,8 @@ var (
 	//   - has braces that would put its helper keys into other slots of a Cluster;
 	//   - is in use for something else on Redis, possibly for a lock of another kind;
 	//   - belongs to a MultiMutex on a Cluster whose names have no common {tag}; or
-	//   - is only a {tag}, for a FairMutex or RWMutex: its helper keys would be the same as those of the name
-	//     without the braces.
+	//   - is only a {tag}, for an RWMutex: its helper keys would be the same as those of the name without the
+	//     braces.
 	ErrInvalidName = lockerr.ErrInvalidName
 
 	// ErrInvalidOption is returned for an option or argument that is out of range, for options that

@@ -87,6 +87,7 @@ func TestErrors_NamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
 	unusable(t, locks.MultiMutex([]string{"a", "b"}), ErrInvalidName, `{tag}, as in "{a}:a"`)
 	unusable(t, locks.MultiMutex([]string{"{t}a", "{u}a"}), ErrInvalidName, `{tag}, as in "{t}:a"`)
 	require.NoError(t, locks.MultiMutex([]string{"{t}a", "{t}b"}).err)
+	require.NoError(t, locks.FairMutex("{t}").err)
 	require.NoError(t, locks.Mutex("a").err)
 	require.NoError(t, clientOn(t, offline(t)).MultiMutex([]string{"a", "b"}).err, "a single server has no slots")
 }
