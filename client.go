@@ -220,8 +220,8 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex:
 //
 // Lock increases the hold count of each name by one. Only Unlock of a handle for the same names
 // decreases it. All names share one hold: one lease, one watchdog, and if one name is lost, all are. If
-// the owner already holds some of the names, Lock increases their hold counts and acquires the rest
-// together. As with any nested locks, owners that nest in different orders can deadlock.
+// the owner already holds some of the names, Lock acquires the rest together, and then increases the
+// hold counts of those. As with any nested locks, owners that nest in different orders can deadlock.
 //
 // Waiters do not starve, but may be overtaken. A waiter may hold one name for up to 2 s while it tries
 // to get the others. It delays other goroutines of its process that want a single name, but only while
@@ -232,8 +232,7 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex:
 // Cluster the names need a common {tag}. Otherwise the error is [ErrInvalidName]. The state after a
 // failure, errors, concurrent use and round trips are as for a Mutex, for any number of names. If the
 // owner already holds some of the names, Lock and Unlock take one more round trip for each of those
-// holds. A Lock that does not get the rest takes another one for each, to decrease the counts again.
-// Each further name costs Redis some microseconds in every round trip, also in renewals.
+// holds. Each further name costs Redis some microseconds in every round trip, also in renewals.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.multi, names, opts)
 }
