@@ -19,6 +19,7 @@
 if KEYS[3] and not ARGV[4] and string.sub(ARGV[1], -2) == ':1' and redis.pcall('exists', KEYS[3], KEYS[4]) == 0 then
   local first, now = redis.pcall('zrange', KEYS[1], '0', '0', 'withscores'), redis.call('time')
   local till = first[2] and tonumber(first[2])
+  if till and first[1] ~= ARGV[1] and string.find(first[1], '.kept:', 1, true) then till = nil end -- see below
   -- mutant: permit-release-no-owner/1
   if till and till > now[1] * 1000 + now[2] / 1000 and redis.call('zrem', KEYS[1], ARGV[1]) == 1 then return 0 end
 end
@@ -40,7 +41,9 @@ if ours and to then
 end
 -- mutant: permit-release-no-owner/2
 if ours then remove(set, field) end
-if ours and to then redis.call('pexpire', set, life(set, now)) end -- it was as long as the permit's lease
+-- If a placeholder ends last, the set has to end with it: it was to live as long as the permit's lease.
+local last = ours and redis.call('zrange', set, '-1', '-1')[1]
+if last and string.find(last, '.kept:', 1, true) then redis.call('pexpire', set, life(set, now)) end
 if to and not ours then ours = has(set, to, now) end
 
 local served, receivers = {}, nil
