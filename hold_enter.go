@@ -256,8 +256,8 @@ func (h *hold) open(lock openLock, r *record) (bool, error) {
 }
 
 // reenter acquires the keys of c that are in none of holds, as a lock of the kind of c, and then adds the open Lock of c to
-// holds, which may be of another kind, such as a fair one. In this order a Lock that fails while it waits has changed none of
-// holds: neither a lease nor a token.
+// holds, which may be of another kind, such as a fair one. In this order a Lock that does not get the rest has changed
+// no lease and no token of holds.
 func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 	lock := c.adds
 	for _, h := range holds {

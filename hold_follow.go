@@ -62,13 +62,13 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 	}
 }
 
-// givesWay reports whether the owner of h was told by Wanted that another owner waits, and one of another process does: then it
-// is that one's turn, although local waiters may have come first.
+// givesWay reports whether Wanted has notified the owner of h, and an owner of another process waits: then it is the turn of that
+// process, although local waiters may have come first.
 func (h *hold) givesWay() bool {
 	h.mu.Lock()
-	told, queueEntries := h.demand != nil && group.Closed(h.demand), h.queueEntries
+	notified, queueEntries := h.demand != nil && group.Closed(h.demand), h.queueEntries
 	h.mu.Unlock()
-	return told && slices.ContainsFunc(queueEntries, func(p queueEntry) bool { return !p.gate.unwanted() })
+	return notified && slices.ContainsFunc(queueEntries, func(p queueEntry) bool { return !p.gate.unwanted() })
 }
 
 // joinBatch returns the batch of h. If there is none, it begins one with h.

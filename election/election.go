@@ -29,10 +29,10 @@ var ErrYielded = errors.New("election: another candidate waits, and the leader g
 // WithYield makes a leader give way to other candidates: when it has led for the time least, and another
 // candidate has waited during its term (relock.Mutex.Wanted), the context of lead ends with the cause
 // [ErrYielded]. When lead has returned, Run resigns and campaigns again, behind those that wait, whatever
-// lead returned; an error that is not that of its context, or that of Unlock, goes to [OnSetback]. So the
-// candidates take turns, and those of a new deployment do not wait for the old leader to end. On a quorum
-// a leader gives way only to candidates of its own Client. least must not be negative. Default: a leader
-// does not give way.
+// lead returned. An error of Unlock goes to [OnSetback], and so does an error of lead that is not that of
+// its context. So the candidates take turns, and those of a new deployment do not wait for the old leader
+// to end. On a quorum a leader gives way only to candidates of its own Client. least must not be negative.
+// Default: a leader does not give way.
 func WithYield(least time.Duration) Option {
 	return func(s *settings) { s.yields, s.least = true, least }
 }
