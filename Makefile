@@ -13,7 +13,7 @@ REPEATABLE = *kinds*_test.go clocks_test.go connections_test.go demotion_test.go
 	multi*_test.go quorum*_test.go rwmutex*_test.go slots*_test.go watchdog_test.go
 REPEATED = $(wildcard $(REPEATABLE) $(addprefix tests/,$(REPEATABLE)))
 
-.PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site binaries api stranger recordings tidy-check quickstart interop ci
+.PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish benchmark llms site binaries api stranger recordings tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -86,6 +86,10 @@ versus: ## relock and other libraries side by side; wants a quiet machine
 
 publish: ## measure what the pages show, and write it into them; wants a quiet machine
 	go run -C bench . -publish ..
+	$(MAKE) llms
+
+benchmark: ## docs/benchmark.md: waits at a given load, recovery and cost, beside locks on other servers, within an hour; wants a quiet machine
+	go run -C bench/open . -publish ../..
 	$(MAKE) llms
 
 llms: ## llms.txt and llms-full.txt, from README.md and docs/

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relock-go/relock/bench/contend"
 	"github.com/relock-go/relock/bench/stat"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -23,7 +24,7 @@ type bench struct {
 }
 
 func newBench(c config, progress io.Writer) (*bench, error) {
-	b := &bench{config: c, server: &server{addr: c.redis, rdb: goRedis(c.redis)}, progress: progress}
+	b := &bench{config: c, server: &server{addr: c.redis, rdb: contend.GoRedis(setup{Addr: c.redis})}, progress: progress}
 	if _, err := b.server.version(context.Background()); err != nil {
 		b.close()
 		return nil, fmt.Errorf("the Redis at %s: %w", c.redis, err)
@@ -268,7 +269,7 @@ const linkLatency = time.Millisecond
 
 // roundTrip is how long a PING takes: the median of some.
 func roundTrip(ctx context.Context, addr string) (time.Duration, error) {
-	rdb := goRedis(addr)
+	rdb := contend.GoRedis(setup{Addr: addr})
 	defer rdb.Close()
 	var trips []time.Duration
 	for range 21 {

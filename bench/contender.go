@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
+
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/bench/contend"
 )
 
 // A contender is a way to lock that takes part. Each is used as its own documentation says
@@ -21,34 +20,11 @@ type contender struct {
 	open   func(setup) (client, error)
 }
 
-// setup says how a client is to be made.
-type setup struct {
-	Addr string
-	// Addrs are the addresses of independent servers, for locks on a majority of them.
-	Addrs []string
-	// Lease, if not 0, is the time to live of locks, renewed after every third of it. By
-	// default it is the library's.
-	Lease time.Duration
-	// Limit is how many may have a name at a time, for contenders that are semaphores. 0 is one.
-	Limit int
-}
-
-func (s setup) limit() int { return max(1, s.Limit) }
-
-// client is one library in one process.
-type client interface {
-	// mutex returns a handle for the use of one goroutine.
-	mutex(name string) mutex
-	close() error
-}
-
-// mutex is one goroutine's handle of one lock.
-type mutex interface {
-	// Lock waits until it holds the lock, or ctx is done.
-	Lock(ctx context.Context) error
-	// Unlock releases it. If the lock was lost meanwhile, it returns an error.
-	Unlock() error
-}
+type (
+	setup  = contend.Setup
+	client = contend.Client
+	mutex  = contend.Mutex
+)
 
 // rwMutex is one whose lock many may hold to read.
 type rwMutex interface {
@@ -97,17 +73,17 @@ var (
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
-	{name: relockName, open: openRelockWith(),
+	{name: relockName, open: contend.Relock(),
 		legend: "defaults: lease 30 s, renewed every 10 s by a watchdog; 16 local hand-offs in a row; safety poll 5 s"},
-	{name: apartName, open: openRelockWith(relock.WithoutPipelining()),
+	{name: apartName, open: contend.Relock(relock.WithoutPipelining()),
 		legend: "`WithoutPipelining`: each command on a connection of go-redis' pool; else the same defaults"},
-	{name: asyncName, open: openRelockWith(relock.WithAsyncUnlock()),
+	{name: asyncName, open: contend.Relock(relock.WithAsyncUnlock()),
 		legend: "`WithAsyncUnlock`: Unlock returns before Redis has answered; else the same defaults"},
-	{name: lingerName, open: openRelockWith(relock.WithLinger(time.Second)),
+	{name: lingerName, open: contend.Relock(relock.WithLinger(time.Second)),
 		legend: "`WithLinger(1s)`: the lock stays with the process for its next Lock; else the same defaults"},
-	{name: fairName, open: openRelockFair,
+	{name: fairName, open: contend.RelockFair,
 		legend: "its FairMutex, which serves in order: the same defaults; a place in the queue is a lease of 10 s"},
-	{name: rwName, open: openRelockRW,
+	{name: rwName, open: openRW,
 		legend: "its RWMutex: the same defaults"},
 	{name: permitsName, open: openRelockPermits,
 		legend: "its Semaphore: the same defaults"},
@@ -115,19 +91,19 @@ var contenders = []contender{
 		legend: "no library, but what applications write: INCR; EXPIRE if that is within the limit, otherwise DECR, and again after 50 ms; DECR at the end (kortix-ai/suna pull request 2621, without its time-out; liwala/ay-framework issue 404, which does not wait). It renews nothing, and does not notice a holder that dies"},
 	{name: "counter 2ms", open: openCounter(counterFast),
 		legend: "the same, again after 2 ms"},
-	{name: "rueidislock", open: openRueidislock,
+	{name: "rueidislock", open: contend.Rueidislock,
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
-	{name: "redsync", open: openRedsync(),
+	{name: "redsync", open: contend.Redsync(),
 		legend: "defaults on a go-redis pool: expiry 8 s, retry after 50 to 250 ms; called again after 32 failed tries; it does not renew"},
-	{name: "redsync 2ms", open: openRedsync(redsyncFast),
+	{name: "redsync 2ms", open: contend.Redsync(contend.RedsyncFast),
 		legend: "the same `WithRetryDelay(2ms)`"},
 	{name: quorumName, open: openQuorum,
 		legend: "`NewQuorum` on all servers, the same defaults"},
-	{name: "redsync quorum", open: openRedsyncQuorum,
+	{name: "redsync quorum", open: contend.RedsyncQuorum,
 		legend: "defaults, a pool for each server: its Redlock"},
-	{name: "rueidislock quorum", open: openRueidislockQuorum,
+	{name: "rueidislock quorum", open: contend.RueidislockQuorum,
 		legend: "`KeyMajority: 2`, `NoLoopTracking: true`, `TryNextAfter: 1s`: three keys on the first server alone, because it cannot vote on servers that are no Cluster"},
-	{name: "redislock", open: openRedislock,
+	{name: "redislock", open: contend.Redislock,
 		legend: "`LinearBackoff(2ms)`, TTL 30 s; called again after 30 s without success; it does not renew"},
 	{name: plainFloor, open: openFloor,
 		legend: "no library: one EVALSHA that sets a hash field and its expiry, one that deletes and publishes; a plain go-redis client; waits for the message"},
@@ -150,12 +126,6 @@ func contenderNamed(name string) (contender, error) {
 	return contender{}, fmt.Errorf("no contender is called %q; there are %s", name, strings.Join(names, "; "))
 }
 
-// goRedis returns the client for every contender that uses go-redis, with the default options, and a count of the commands.
-func goRedis(addr string) *redis.Client {
-	o := &redis.Options{Addr: addr, DialTimeout: 5 * time.Second} // the default, which NewDialer needs explicitly
-	dial := redis.NewDialer(o)
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return counted(dial(ctx, network, addr))
-	}
-	return redis.NewClient(o)
+func openRW(s setup) (client, error) {
+	return contend.RelockOf(s, func(c *relock.Client, name string) mutex { return c.RWMutex(name) })
 }

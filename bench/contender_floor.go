@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/bench/contend"
 )
 
 // The floor is the least cost of any reentrant lock with a message on release: one round trip to acquire, and one to release, each
@@ -58,7 +60,7 @@ type floor struct {
 }
 
 func openFloor(s setup) (client, error) {
-	f := &floor{rdb: goRedis(s.Addr)}
+	f := &floor{rdb: contend.GoRedis(s)}
 	ctx := context.Background()
 	for _, script := range []*redis.Script{floorAcquire, floorAsk, floorEnter, floorLeave, floorRelease} {
 		if err := script.Load(ctx, f.rdb).Err(); err != nil {
@@ -80,7 +82,7 @@ func openPipelinedFloor(s setup) (client, error) {
 	return f, err
 }
 
-func (f *floor) mutex(name string) mutex {
+func (f *floor) Mutex(name string) mutex {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.owner++
@@ -88,7 +90,7 @@ func (f *floor) mutex(name string) mutex {
 		field: fmt.Sprintf("%s:%d", f.id, f.owner)}
 }
 
-func (f *floor) close() error {
+func (f *floor) Close() error {
 	var err error
 	if f.pipe != nil {
 		err = f.pipe.Close()
@@ -181,8 +183,8 @@ func openMessage(s setup) (client, error) {
 	return message{c.(*floor)}, nil
 }
 
-func (f message) mutex(name string) mutex {
-	return &messageMutex{floorMutex: f.floor.mutex(name).(*floorMutex)}
+func (f message) Mutex(name string) mutex {
+	return &messageMutex{floorMutex: f.floor.Mutex(name).(*floorMutex)}
 }
 
 type messageMutex struct {
@@ -226,17 +228,17 @@ func openAsked(s setup) (client, error) {
 	return &asked{floor: c.(*floor)}, nil
 }
 
-func (f *asked) mutex(name string) mutex {
-	return &askedMutex{messageMutex: message{f.floor}.mutex(name).(*messageMutex), asked: f, demand: "asked:{" + name + "}"}
+func (f *asked) Mutex(name string) mutex {
+	return &askedMutex{messageMutex: message{f.floor}.Mutex(name).(*messageMutex), asked: f, demand: "asked:{" + name + "}"}
 }
 
-func (f *asked) close() error {
+func (f *asked) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, demand := range f.demands {
 		_ = demand.Close() // and so ends its goroutine
 	}
-	return f.floor.close()
+	return f.floor.Close()
 }
 
 type askedMutex struct {

@@ -8,13 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/bench/contend"
 )
 
 // Semaphores take part as locks that several may hold: see [setup].
 
 func openRelockPermits(s setup) (client, error) {
-	return openRelockOf(s, func(c *relock.Client, name string) mutex {
-		return &permits{semaphore: c.Semaphore(name, s.limit())}
+	return contend.RelockOf(s, func(c *relock.Client, name string) mutex {
+		return &permits{semaphore: c.Semaphore(name, s.Places())}
 	})
 }
 
@@ -50,12 +51,12 @@ const (
 // openCounter returns what opens a counter whose waiters sleep for so long.
 func openCounter(retry time.Duration) func(setup) (client, error) {
 	return func(s setup) (client, error) {
-		return &counter{rdb: goRedis(s.Addr), limit: s.limit(), retry: retry}, nil
+		return &counter{rdb: contend.GoRedis(s), limit: s.Places(), retry: retry}, nil
 	}
 }
 
-func (c *counter) mutex(name string) mutex { return counterHandle{c, name} }
-func (c *counter) close() error            { return c.rdb.Close() }
+func (c *counter) Mutex(name string) mutex { return counterHandle{c, name} }
+func (c *counter) Close() error            { return c.rdb.Close() }
 
 // counterHandle is a counter under a name.
 type counterHandle struct {

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/bench/contend"
 )
 
 type quorumClient struct {
@@ -16,7 +17,7 @@ type quorumClient struct {
 func openQuorum(s setup) (client, error) {
 	c := &quorumClient{}
 	for _, addr := range s.Addrs {
-		c.rdbs = append(c.rdbs, goRedis(addr))
+		c.rdbs = append(c.rdbs, contend.GoRedis(setup{Addr: addr}))
 	}
 	var err error
 	if c.locks, err = relock.NewQuorum(c.rdbs); err != nil {
@@ -25,9 +26,9 @@ func openQuorum(s setup) (client, error) {
 	return c, nil
 }
 
-func (c *quorumClient) mutex(name string) mutex { return c.locks.Mutex(name) }
+func (c *quorumClient) Mutex(name string) mutex { return c.locks.Mutex(name) }
 
-func (c *quorumClient) close() error { return errors.Join(c.locks.Close(), c.closeRedis()) }
+func (c *quorumClient) Close() error { return errors.Join(c.locks.Close(), c.closeRedis()) }
 
 func (c *quorumClient) closeRedis() error {
 	var err error

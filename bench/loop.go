@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/relock-go/relock/bench/contend"
 )
 
 // runResult is what a worker's goroutines did in one run.
@@ -36,7 +38,7 @@ func (w *worker) run(o order) (runResult, error) {
 		if o.OwnNames || o.NewNames {
 			name = fmt.Sprintf("%s:%d", o.Name, i)
 		}
-		mutexes[i] = w.client.mutex(name)
+		mutexes[i] = w.client.Mutex(name)
 	}
 	allocs, bytes := l.contextCost()
 	time.Sleep(time.Until(o.Start))
@@ -47,9 +49,9 @@ func (w *worker) run(o order) (runResult, error) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	commands, cpu, start := sent.Load(), cpuTime(), time.Now()
+	commands, cpu, start := contend.Sent.Load(), cpuTime(), time.Now()
 	err = l.all(mutexes)
-	elapsed, cpu, commands := time.Since(start), cpuTime()-cpu, sent.Load()-commands
+	elapsed, cpu, commands := time.Since(start), cpuTime()-cpu, contend.Sent.Load()-commands
 	runtime.ReadMemStats(&after)
 	err = errors.Join(err, profiles.stop())
 	if l.lost.Load() {
@@ -127,7 +129,7 @@ func (l *loop) one(i int, m mutex) (err error) {
 	defer func() { l.ops.Add(int64(ops)) }()
 	for !l.failed.Load() && time.Now().Before(l.until) {
 		if l.NewNames {
-			m = l.client.mutex(fmt.Sprintf("%s:%d:%d", l.Name, i, ops))
+			m = l.client.Mutex(fmt.Sprintf("%s:%d:%d", l.Name, i, ops))
 		}
 		ctx, end := l.context()
 		err := m.Lock(ctx)
@@ -217,7 +219,7 @@ func startWaiters(c client, name string, n int) *waiters {
 	started.Add(n)
 	for range n {
 		go func() {
-			m := c.mutex(name)
+			m := c.Mutex(name)
 			started.Done()
 			err := m.Lock(ctx)
 			switch {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"time"
+
+	"github.com/relock-go/relock/bench/contend"
 )
 
 // resources are what a process uses.
@@ -19,7 +21,7 @@ type resources struct {
 
 // measureResources collects garbage first, so that only what is in use is counted.
 func measureResources() resources {
-	cpu, commands := cpuTime(), sent.Load()
+	cpu, commands := cpuTime(), contend.Sent.Load()
 	runtime.GC() // twice: what a finalizer or a pool held on to is gone only after the second
 	runtime.GC()
 	var m runtime.MemStats

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/bench/contend"
 	"github.com/relock-go/relock/bench/draw"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -39,7 +40,7 @@ func measureLoss(ctx context.Context, addr string) (*timeline, error) {
 		return nil, err
 	}
 	defer relay.Close()
-	far, near := goRedis(relay.Addr), goRedis(addr)
+	far, near := contend.GoRedis(setup{Addr: relay.Addr}), contend.GoRedis(setup{Addr: addr})
 	defer far.Close()
 	defer near.Close()
 

@@ -33,9 +33,9 @@ func newFake(t *testing.T, f *fake) (*fake, contender) {
 	return f, contender{name: "fake", open: func(setup) (client, error) { return f, nil }}
 }
 
-func (f *fake) mutex(name string) mutex { return fakeMutex{f, name} }
+func (f *fake) Mutex(name string) mutex { return fakeMutex{f, name} }
 
-func (f *fake) close() error {
+func (f *fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed++
@@ -95,8 +95,8 @@ func (m fakeMutex) Unlock() error {
 	return m.fails
 }
 
-// contend has four goroutines of a worker share a lock of c.
-func contend(c contender, window time.Duration) (*history, error) {
+// compete has four goroutines of a worker share a lock of c.
+func compete(c contender, window time.Duration) (*history, error) {
 	w := worker{contender: c}
 	w.client, _ = c.open(setup{})
 	o := order{Verb: runLoop, Name: "a", Goroutines: 4, Start: time.Now(), Duration: window}
@@ -114,7 +114,7 @@ func TestVoid_WorkingLockCounts(t *testing.T) {
 	require.NoError(t, check(c, setup{}, "a"))
 	require.Equal(t, 2, f.closed)
 	longEnough(t, func(window time.Duration) error {
-		_, err := contend(c, window)
+		_, err := compete(c, window)
 		return err
 	})
 }
@@ -125,7 +125,7 @@ func TestVoid_TwoHolders(t *testing.T) {
 
 	// Of a lock that lets everybody in, the histories of goroutines overlap sooner or later.
 	require.Eventually(t, func() bool {
-		_, err := contend(c, aMoment)
+		_, err := compete(c, aMoment)
 		return err != nil && strings.Contains(err.Error(), "two holders")
 	}, 20*time.Second, time.Millisecond)
 }
@@ -137,8 +137,8 @@ type fakeSides struct {
 	alone bool // readers exclude each other
 }
 
-func (f *fakeSides) mutex(string) mutex              { return f }
-func (f *fakeSides) close() error                    { return nil }
+func (f *fakeSides) Mutex(string) mutex              { return f }
+func (f *fakeSides) Close() error                    { return nil }
 func (f *fakeSides) Lock(ctx context.Context) error  { return f.take(ctx, f.side.TryLock) }
 func (f *fakeSides) Unlock() error                   { f.side.Unlock(); return nil }
 func (f *fakeSides) RLock(ctx context.Context) error { return f.take(ctx, f.tryRead) }
@@ -197,7 +197,7 @@ func TestVoid_Error(t *testing.T) {
 	_, c := newFake(t, &fake{fails: broken})
 	require.ErrorIs(t, check(c, setup{}, "a"), broken)
 	longEnough(t, func(window time.Duration) error {
-		_, err := contend(c, window)
+		_, err := compete(c, window)
 		if errors.Is(err, errIdle) { // nobody came in time
 			return err
 		}
@@ -210,14 +210,14 @@ func TestVoid_LostWaiter(t *testing.T) {
 	defer func(d time.Duration) { grace = d }(grace)
 	grace = 2 * time.Second
 	f, c := newFake(t, &fake{forgets: true})
-	held := f.mutex("a")
+	held := f.Mutex("a")
 	require.NoError(t, held.Lock(t.Context())) // until another owner has to wait
 	go func() {
 		<-f.waited
 		_ = held.Unlock()
 	}()
 	longEnough(t, func(window time.Duration) error {
-		_, err := contend(c, window)
+		_, err := compete(c, window)
 		if errors.Is(err, errIdle) { // nobody came in time
 			return err
 		}
@@ -230,7 +230,7 @@ func TestVoid_WaiterThatIgnoresItsContext(t *testing.T) {
 	defer func(d time.Duration) { grace = d }(grace)
 	grace = 2 * time.Second
 	f, _ := newFake(t, &fake{forgets: true})
-	require.NoError(t, f.mutex("a").Lock(t.Context()))
+	require.NoError(t, f.Mutex("a").Lock(t.Context()))
 	require.ErrorContains(t, startWaiters(f, "a", 3).stop(), "lost waiters: 1 of 3")
 }
 

@@ -119,7 +119,7 @@ func (w *worker) do(o order) (answer, error) {
 		return answer{Run: result}, err
 	case lockOne:
 		if w.locked == nil {
-			w.locked = w.client.mutex(o.Name)
+			w.locked = w.client.Mutex(o.Name)
 		}
 		time.Sleep(o.After)
 		ctx, w.end = request()
@@ -145,7 +145,7 @@ func (w *worker) do(o order) (answer, error) {
 	case reportUsage:
 		return answer{Usage: measureResources()}, nil
 	case closeClient:
-		return answer{}, w.client.close()
+		return answer{}, w.client.Close()
 	default:
 		return answer{}, fmt.Errorf("unknown order %d", o.Verb)
 	}
@@ -208,20 +208,20 @@ func check(c contender, s setup, name string) (err error) {
 		if clients[i], err = c.open(s); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, clients[i].close()) }()
+		defer func() { err = errors.Join(err, clients[i].Close()) }()
 	}
 	ctx, stop := context.WithTimeout(context.Background(), checkFree)
 	defer stop()
 	var holder mutex
-	for range s.limit() {
-		holder = clients[0].mutex(name)
+	for range s.Places() {
+		holder = clients[0].Mutex(name)
 		if err := holder.Lock(ctx); err != nil {
 			return err
 		}
 	}
 	busy, stopBusy := context.WithTimeout(ctx, checkBusy)
 	defer stopBusy()
-	if err := clients[1].mutex(name).Lock(busy); err == nil {
+	if err := clients[1].Mutex(name).Lock(busy); err == nil {
 		return fmt.Errorf("two holders: a second client got %q while the first one held it", name)
 	} else if busy.Err() == nil {
 		return err
@@ -229,7 +229,7 @@ func check(c contender, s setup, name string) (err error) {
 	if err := holder.Unlock(); err != nil {
 		return err
 	}
-	next := clients[1].mutex(name)
+	next := clients[1].Mutex(name)
 	if err := next.Lock(ctx); err != nil {
 		return fmt.Errorf("%q was released, and nobody gets it: %w", name, err)
 	}
@@ -285,7 +285,7 @@ func checkSides(ctx context.Context, a, b mutex, name string) error {
 func (w *worker) hold(ctx context.Context, name string, n int) error {
 	w.held = make([]mutex, n)
 	for i := range w.held {
-		w.held[i] = w.client.mutex(fmt.Sprintf("%s:%d", name, i))
+		w.held[i] = w.client.Mutex(fmt.Sprintf("%s:%d", name, i))
 		if err := w.held[i].Lock(ctx); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package main
+package contend
 
 import (
 	"context"
@@ -13,17 +13,22 @@ import (
 
 type rueidislockClient struct{ locks rueidislock.Locker }
 
-func openRueidislock(s setup) (client, error) { return openRueidislockWith(1, s.Addr, s) }
+// Rueidislock opens a client for one key on one Redis.
+func Rueidislock(s Setup) (Client, error) { return openRueidislock(1, s.Addr, s) }
 
-// openRueidislockQuorum has it vote on several keys: on one server, unless that is a Cluster.
-func openRueidislockQuorum(s setup) (client, error) { return openRueidislockWith(2, s.Addrs[0], s) }
+// RueidislockQuorum has it vote on several keys: on one server, unless that is a Cluster.
+func RueidislockQuorum(s Setup) (Client, error) { return openRueidislock(2, s.Addrs[0], s) }
 
-func openRueidislockWith(majority int32, addr string, s setup) (client, error) {
+func openRueidislock(majority int32, addr string, s Setup) (Client, error) {
+	connect := rueidis.ClientOption{InitAddress: []string{addr},
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return counted(d.DialContext(ctx, "tcp", addr))
+		}}
+	if len(s.Sentinels) > 0 {
+		connect.InitAddress, connect.Sentinel = s.Sentinels, rueidis.SentinelOption{MasterSet: s.Master}
+	}
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: rueidis.ClientOption{InitAddress: []string{addr},
-			DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-				return counted(d.DialContext(ctx, "tcp", addr))
-			}},
+		ClientOption:   connect,
 		KeyMajority:    majority,
 		NoLoopTracking: true,
 		// How long an attempt may take before the next key is tried; of one there is no next.
@@ -39,11 +44,11 @@ func openRueidislockWith(majority int32, addr string, s setup) (client, error) {
 	return rueidislockClient{locks}, nil
 }
 
-func (c rueidislockClient) mutex(name string) mutex {
+func (c rueidislockClient) Mutex(name string) Mutex {
 	return &rueidislockMutex{client: c.locks, name: name}
 }
 
-func (c rueidislockClient) close() error {
+func (c rueidislockClient) Close() error {
 	c.locks.Close()
 	return nil
 }
@@ -59,6 +64,9 @@ func (m *rueidislockMutex) Lock(ctx context.Context) (err error) {
 	m.held, m.cancel, err = m.client.WithContext(ctx, m.name)
 	return err
 }
+
+// Context ends when the lock is lost.
+func (m *rueidislockMutex) Context(context.Context) context.Context { return m.held }
 
 func (m *rueidislockMutex) Unlock() error {
 	err := m.held.Err()

@@ -1,13 +1,13 @@
-package main
+package contend
 
 import (
 	"net"
 	"sync/atomic"
 )
 
-// sent is how many commands this process has sent to Redis so far. They are counted where
+// Sent is how many commands this process has sent to Redis so far. They are counted where
 // they are written: Redis counts what scripts call, too.
-var sent atomic.Int64
+var Sent atomic.Int64
 
 // counting is a connection whose commands are counted. It is a TCP connection in all else:
 // clients look beneath for signs of life.
@@ -25,7 +25,7 @@ func counted(conn net.Conn, err error) (net.Conn, error) {
 }
 
 func (c *counting) Write(b []byte) (int, error) {
-	sent.Add(c.requests.count(b))
+	Sent.Add(c.requests.count(b))
 	return c.TCPConn.Write(b)
 }
 

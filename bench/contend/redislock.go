@@ -1,6 +1,7 @@
-package main
+package contend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -15,24 +16,27 @@ const redislockTTL = 30 * time.Second
 type redislockClient struct {
 	rdb   *redis.Client
 	locks *redislock.Client
+	ttl   time.Duration
 }
 
-func openRedislock(s setup) (client, error) {
-	rdb := goRedis(s.Addr)
-	return &redislockClient{rdb, redislock.New(rdb)}, nil
+// Redislock opens a client that polls every 2 ms.
+func Redislock(s Setup) (Client, error) {
+	rdb := GoRedis(s)
+	return &redislockClient{rdb, redislock.New(rdb), cmp.Or(s.Lease, redislockTTL)}, nil
 }
 
-func (c *redislockClient) mutex(name string) mutex {
-	return &redislockMutex{client: c.locks, name: name, options: &redislock.Options{
+func (c *redislockClient) Mutex(name string) Mutex {
+	return &redislockMutex{client: c.locks, name: name, ttl: c.ttl, options: &redislock.Options{
 		RetryStrategy: redislock.LinearBackoff(2 * time.Millisecond), // has no state: one is enough
 	}}
 }
 
-func (c *redislockClient) close() error { return c.rdb.Close() }
+func (c *redislockClient) Close() error { return c.rdb.Close() }
 
 type redislockMutex struct {
 	client  *redislock.Client
 	name    string
+	ttl     time.Duration
 	options *redislock.Options
 	lock    *redislock.Lock
 }
@@ -40,7 +44,7 @@ type redislockMutex struct {
 // Lock calls again after the library has given up waiting, which it does after one TTL.
 func (m *redislockMutex) Lock(ctx context.Context) error {
 	for {
-		lock, err := m.client.Obtain(ctx, m.name, redislockTTL, m.options)
+		lock, err := m.client.Obtain(ctx, m.name, m.ttl, m.options)
 		switch {
 		case err == nil:
 			m.lock = lock

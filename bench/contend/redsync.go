@@ -1,4 +1,4 @@
-package main
+package contend
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsyncFast is the set-up for locks that are held for a short time.
-func redsyncFast(m *redsync.Mutex) {
+// RedsyncFast is the set-up for locks that are held for a short time.
+func RedsyncFast(m *redsync.Mutex) {
 	redsync.WithRetryDelay(2 * time.Millisecond).Apply(m)
 	redsync.WithTries(math.MaxInt32).Apply(m)
 }
@@ -24,31 +24,41 @@ type redsyncClient struct {
 	options []redsync.Option
 }
 
-func openRedsync(options ...redsync.OptionFunc) func(setup) (client, error) {
-	return func(s setup) (client, error) { return openRedsyncOn([]string{s.Addr}, options) }
+// Redsync returns what opens a client with these options.
+func Redsync(options ...redsync.OptionFunc) func(Setup) (Client, error) {
+	return func(s Setup) (Client, error) { return openRedsync(s, []*redis.Client{GoRedis(s)}, options) }
 }
 
-func openRedsyncQuorum(s setup) (client, error) { return openRedsyncOn(s.Addrs, nil) }
+// RedsyncQuorum opens a client that votes on all servers.
+func RedsyncQuorum(s Setup) (Client, error) {
+	var rdbs []*redis.Client
+	for _, addr := range s.Addrs {
+		rdbs = append(rdbs, GoRedis(Setup{Addr: addr}))
+	}
+	return openRedsync(s, rdbs, nil)
+}
 
-func openRedsyncOn(addrs []string, options []redsync.OptionFunc) (client, error) {
-	c := &redsyncClient{}
+func openRedsync(s Setup, rdbs []*redis.Client, options []redsync.OptionFunc) (Client, error) {
+	c := &redsyncClient{rdbs: rdbs}
 	var pools []redsyncredis.Pool
-	for _, addr := range addrs {
-		rdb := goRedis(addr)
-		c.rdbs, pools = append(c.rdbs, rdb), append(pools, goredis.NewPool(rdb))
+	for _, rdb := range rdbs {
+		pools = append(pools, goredis.NewPool(rdb))
 	}
 	c.locks = redsync.New(pools...)
+	if s.Lease > 0 {
+		c.options = append(c.options, redsync.WithExpiry(s.Lease))
+	}
 	for _, option := range options {
 		c.options = append(c.options, option)
 	}
 	return c, nil
 }
 
-func (c *redsyncClient) mutex(name string) mutex {
+func (c *redsyncClient) Mutex(name string) Mutex {
 	return redsyncMutex{c.locks.NewMutex(name, c.options...)}
 }
 
-func (c *redsyncClient) close() (err error) {
+func (c *redsyncClient) Close() (err error) {
 	for _, rdb := range c.rdbs {
 		err = errors.Join(err, rdb.Close())
 	}
