@@ -88,8 +88,8 @@ type attempt struct {
 	at      int            // the key in whose queue it waits
 	queued  bool           // it has been in the queue, or found the lock taken
 	listens bool           // it is a listener at its places
-	polling bool           // the next sleep is that of a safety poll
-	polled  bool           // the last sleep was that of a safety poll, and no message ended it
+	polling bool           // the next sleep ends with a safety poll
+	polled  bool           // the last sleep ended with a safety poll, not with a message
 	seen    protocol.Grant // the last answer
 	misses  int            // failed tries in a row
 	splits  int            // split votes in a row

@@ -17,13 +17,13 @@ import (
 // wake-up is lost: its request comes later.
 //
 // Wake-ups of a lock that is in use are not spurious, even if the lock is taken again before the request arrives.
-// A request finds another hold if the holder is another one, or if the lease ends later than that of the hold
-// before can end. If one owner takes the same lock again and again, only the lease shows it, and only when the
+// A request finds another hold if the holder is another one, or if the lease ends later than the lease of the
+// hold before can end. If one owner takes the same lock again and again, only the lease shows it, and only when the
 // hold is some milliseconds old.
 const (
 	spuriousGap = 50 * time.Millisecond
-	// ageOfHold is the age at which the lease of a hold surely differs from that of a later hold of the same
-	// owner: more than Redis rounds its times by, at both ends.
+	// ageOfHold is the age at which the lease of a hold surely differs from the lease of a later hold of
+	// the same owner: more than Redis rounds its times by, at both ends.
 	ageOfHold = 3 * time.Millisecond
 )
 

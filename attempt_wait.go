@@ -93,8 +93,8 @@ func (a *attempt) sleepFor(d time.Duration) error {
 }
 
 // yieldDelay is how long a waiter holds back after a wake-up for each process whose turn is
-// before its own. Without it, a process that has just run would win every race against those that
-// have to be woken first. Shorter sleeps are rounded up to a millisecond by the runtime.
+// before its own. Without it, a process that has just run would win every race against the processes
+// that have to be woken first. Shorter sleeps are rounded up to a millisecond by the runtime.
 const (
 	yieldDelay = time.Millisecond
 	mostAhead  = 16

@@ -18,9 +18,10 @@ import (
 // uuid. Make one Client for each process, and close it before the Redis clients. All methods are safe
 // for concurrent use.
 //
-// While there are waiters, a Client has one pub/sub connection to each deployment. With
-// [WithShardedPubSub] it has one to each master that has waiters. Commands share one pipeline to each
-// master, unless the Client was made [WithoutPipelining]. Its connection is not of the Redis client's pool.
+// While there are waiters, or [Mutex.Wanted] or [WithLinger] is in use, a Client has one pub/sub connection
+// to each deployment. With [WithShardedPubSub] it has one to each master that has waiters. Commands share
+// one pipeline to each master, unless the Client was made [WithoutPipelining]. The connection of the pipeline
+// is not in the pool of the Redis client, except behind Sentinel.
 type Client struct {
 	settings settings
 	prefix   string
@@ -230,8 +231,9 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex:
 //
 // With [WithFencing] one token is minted, which is higher than the counters of all the names. On a
 // Cluster the names need a common {tag}. Otherwise the error is [ErrInvalidName]. The state after a
-// failure, errors, concurrent use and round trips are as for a Mutex, for any number of names. If the
-// owner already holds some of the names, Lock and Unlock take one more round trip for each of those
+// failure, errors, concurrent use and round trips are as for a Mutex, for any number of names; but if Lock
+// waits, it takes at least two round trips for each name in whose line it waits. If the owner already holds
+// some of the names, Lock and Unlock take one more round trip for each of those
 // holds. Each further name costs Redis some microseconds in every round trip, also in renewals.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.multi, names, opts)
@@ -276,6 +278,7 @@ func (c *Client) ID() string { return string(*c.session.identities.Current()) }
 // error at once, which matches [ErrUnsupported], and does not close the client: see [Hooks].
 //
 // If Redis does not confirm a release, that lock ends with its TTL, and Close returns an error for it.
-// The errors are Redis' own, one for each hold, joined. Later calls of Close return the same error. One
+// The errors are Redis' own, one for each hold, joined. Releases that had failed in the background share one
+// error, which contains the last of theirs. Later calls of Close return the same error. One
 // round trip for each hold, all at once.
 func (c *Client) Close() error { return c.session.close() }

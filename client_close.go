@@ -148,7 +148,7 @@ func (s *session) noteRelease(err error) {
 	f.n, f.last = f.n+1, err
 }
 
-// err returns the error of Close for releases that failed, and for those that are still pending.
+// err returns the error of Close for releases that failed, or are still pending.
 func (f *failedReleases) err(pending int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

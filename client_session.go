@@ -173,8 +173,8 @@ func (s *session) holder(t *keys.Set, i int, field string, asked clock.Instant) 
 	if g == nil {
 		return nil
 	}
-	// The owner's hold may have this name. In a batch, Redis may have the name of an earlier hold, whose owner differs
-	// from that of the hold in front of the queue.
+	// The owner's hold may have this name. In a batch, Redis may have the name of an earlier hold, whose owner is not
+	// the owner of the hold in front of the queue.
 	for _, h := range []*hold{g.find(keys.OwnerNamed(field)), g.queue.Holder()} {
 		if h != nil && h.holdsAs(field, asked) {
 			return h

@@ -30,8 +30,8 @@ var (
 	// within the time of WithWaitTimeout.
 	ErrTimeout = lockerr.ErrTimeout
 
-	// ErrClosed is returned by every call that needs Redis after the client was closed. It is also the
-	// cause of the contexts of holds that Close has ended.
+	// ErrClosed is returned by every call that needs Redis after the client was closed, and by every Unlock of
+	// a hold that Close has ended. It is also the cause of the contexts of such holds.
 	ErrClosed = lockerr.ErrClosed
 
 	// ErrReentrant is returned by Lock and TryLock, and by RLock and TryRLock, for a handle made
@@ -42,10 +42,9 @@ var (
 	// because the owner would wait for itself. Call RUnlock first, and read the data again afterwards.
 	ErrUpgrade = lockerr.ErrUpgrade
 
-	// ErrDeadlock is returned by a Lock or RLock that waits for an owner that waits for this one, in this process
-	// or another, directly or through others. Its text names the owners, and what each of them waits for. The
-	// owner still holds what it held: unlock that, so that the others go on, and start over. See
-	// [WithDeadlockCheck].
+	// ErrDeadlock is returned by Lock or RLock if owners, the caller among them, wait for each other in a ring,
+	// in this process or in several. Its text names the owners, and what each of them waits for. The caller
+	// keeps its other holds: unlock them, so that the others go on, and start over. See [WithDeadlockCheck].
 	ErrDeadlock = lockerr.ErrDeadlock
 
 	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas if too

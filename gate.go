@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// A gate is the state of a key in one process: its holds, the queue of those that want it, and the last known state on
+// A gate is the state of a key in one process: its holds, the queue of the owners that want it, and the last known state on
 // Redis. It exists while a hold uses it.
 //
 //	none --enter: the first hold comes--> in use --exit: the last hold goes--> none

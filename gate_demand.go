@@ -19,7 +19,7 @@ import (
 // What can come late: an announcement of a waiter that has left, or that has been served since. Both are harmless,
 // because it is a hint, as all messages are. If an announcement is lost, the next poll of the waiter makes another one.
 
-// demand has those that want to know. The zero demand has none.
+// demand has the calls that want to know whether other owners want the key. The zero demand has none.
 type demand struct {
 	announcements *wake.Subscription    // from the first one that wants to know until the end of the gate; nil: none, or on a quorum
 	since         clock.Instant         // when the first hold was to linger

@@ -89,7 +89,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 }
 
-// mostReleases bounds the releases of a client in the background, each of which is a goroutine. When there are more, Redis
+// mostReleases bounds the releases of a client in the background. Each release is a goroutine. When there are more, Redis
 // does not answer, or not as fast as locks are unlocked: then an Unlock waits for its release. Holds that lingered have no
 // such bound: no Unlock could wait, and each name has one at most, because a lock lingers only if Redis has answered.
 const mostReleases = 1000

@@ -91,7 +91,7 @@ func (s *otherSide) wake() {
 	}
 }
 
-// wanted notifies those that hold the lock on the other side that h waits for it.
+// wanted notifies the owners that hold the lock on the other side that h waits for it.
 func (s *otherSide) wanted() {
 	if g := s.gate(); g != nil {
 		g.wanted()

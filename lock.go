@@ -93,14 +93,16 @@ func (m *Mutex) Name() string { return m.target.Name }
 // If Lock fails, existing holds are unchanged. Anything that Redis granted meanwhile is released: Lock
 // waits for that for at most 50 ms. If Redis does not answer, the key ends with its TTL.
 //
-// Errors: the error of ctx with its cause; [ErrTimeout]; [ErrReentrant]; [ErrNotReplicated];
-// [ErrClosed]; [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] for an invalid handle; and
-// errors from Redis. [ErrLost] means that the owner has lost this lock and not yet unlocked it. If
-// Redis cannot be reached, a new Lock fails after three tries, in at most 9 s with the default TTL.
-// A Lock that is already waiting survives an outage of one TTL. An error that ends a wait names the
-// holder, or the last known holder, and reports for how long Redis has not answered.
+// Errors: the error of ctx with its cause; [ErrTimeout]; [ErrDeadlock], see [WithDeadlockCheck];
+// [ErrReentrant]; [ErrNotReplicated]; [ErrClosed]; [ErrInvalidName], [ErrInvalidOption] and
+// [ErrUnsupported] for an invalid handle; and errors from Redis. [ErrLost] means that the owner has lost
+// this lock and not yet unlocked it. If Redis cannot be reached, a new Lock fails after three tries, in
+// at most 9 s with the default TTL. A Lock that is already waiting survives an outage of one TTL. An
+// error that ends a wait names the holder, or the last known holder, and reports for how long Redis has
+// not answered.
 //
-// One round trip if the lock is free. None if a holder in this process hands it over. Two, and a
+// One round trip if the lock is free, or to increase the hold count; then one more if this process handed
+// the lock over a moment ago. None if a holder in this process hands it over. Two, and a
 // subscription, if another process holds it. A waiting process then sends one request in each interval:
 // a third of 5 s, of twice [WithSafetyPoll], or of the TTL, whichever is shortest. If the Redis user has
 // no permission for the keys of the line, each request takes one more round trip.
@@ -117,8 +119,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // with the default TTL, and longer [WithReplicas]. It also returns when ctx ends. If Redis cannot be
 // reached, TryLock returns an error even if another goroutine of this process is waiting.
 //
-// The state after a failure and the errors are as for [Mutex.Lock]. At most one round trip, and one
-// more after a failure.
+// The state after a failure and the errors are as for [Mutex.Lock], without [ErrTimeout] and [ErrDeadlock].
+// At most one round trip, and one more after a failure. On a quorum it asks up to four times if votes split.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	held, err := m.lock(ctx, false)
 	return held, lockerr.Wrap("try lock", m.target.Name, err)
@@ -133,8 +135,9 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // [Client.Mutex] on one Redis, the next waiter of this process does not wait for that answer, unless it
 // needs something that only Redis can give: a token, replicas, or a lease of its own.
 //
-// The hold count decreases even if Unlock returns an error. An error from Redis means that the key may
-// remain for up to one TTL, or that a waiter of this process already has the lock. A plain defer
+// The hold count decreases even if Unlock returns an error. At zero, an error from Redis means that the
+// key may remain for up to one TTL, or that a waiter of this process already has the lock. Above zero, the
+// hold goes on, and its next command corrects the count on Redis. A plain defer
 // m.Unlock() drops the error, and so hides a loss. Use [Mutex.Do], or join the error to the named
 // result of your function:
 //
@@ -171,8 +174,8 @@ func (m *Mutex) Unlock() error {
 }
 
 // Do locks, runs fn on the calling goroutine with the context of the hold, and unlocks, even if fn
-// panics. If Lock fails, fn does not run. The context that fn receives ends when fn returns. fn must
-// unlock only what it locked itself.
+// panics. If Lock fails, or the hold is lost before fn begins, fn does not run. The context that fn
+// receives ends when fn returns. fn must unlock only what it locked itself.
 //
 // Do blocks as Lock, fn and Unlock do. It returns the error of Lock, or the errors of fn and Unlock,
 // joined. If the hold was lost before Unlock, [ErrLost] is among them. The round trips are those of
@@ -236,16 +239,15 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 // this process or in another one. It is for work that can give way: a batch job that pauses, an upload
 // that ends early, a leader that hands over. A TryLock of another owner does not close it.
 //
-// Wanted does not block. A waiter that comes later closes the channel with its first request; one that
-// waits already, with its next poll, within a third of 5 s, of twice [WithSafetyPoll], or of its TTL. It
-// is a hint: the waiter may have left since, and if the Redis user has no permission for the channels
-// relock_wanted:*, or for the line, a waiter of another process closes nothing. Nor does a waiter of
-// Redisson, or on a quorum one of another process.
+// Wanted does not block. A waiter that comes later closes the channel with its first request. If a waiter
+// waits already, its next poll closes the channel, within a third of 5 s, of twice [WithSafetyPoll], or of
+// its TTL. The channel is a hint: the waiter may have left since. Waiters of Redisson do not close it, nor do
+// waiters of other processes on a quorum, or without permission for the channels relock_wanted:* or the line.
 //
-// All calls during one hold return the same channel, unless the names of the handle are only a part of
-// those of the hold, or in several holds: then each call observes them until ctx ends. The channel stays
-// open when the hold ends, or ctx ends. It stays open, too, if the caller does not hold the lock. So wait for
-// the context of the hold as well:
+// All calls during one hold return the same channel. If the names of the handle are only some names of the
+// hold, or belong to several holds, each call returns a new channel, which is watched until ctx ends. The
+// channel stays open when the hold ends, or ctx ends. It stays open, too, if the caller does not hold the
+// lock. So wait for the context of the hold as well:
 //
 //	select {
 //	case <-m.Wanted(ctx):

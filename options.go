@@ -39,7 +39,8 @@ type clientOption func(*clientSettings)
 func (o clientOption) applyToClient(s *clientSettings) { o(s) }
 
 // WithTTL sets the lease on Redis: how long a lock outlives a holder that has crashed. Default: 30 s.
-// From 100 ms to 100 years, rounded up to whole milliseconds.
+// From 100 ms to 100 years, rounded up to whole milliseconds. A lock that was granted to a waiter has a
+// lease of at most 5 s at first; if it is held for longer than 0.3 s, a renewal extends the lease to the TTL.
 func WithTTL(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minTTL {
@@ -131,8 +132,9 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithWaitTimeout limits how long each Lock and RLock waits, in addition to its context: after d it
-// returns [ErrTimeout]. Default: only the context limits the wait. d must be positive.
+// WithWaitTimeout limits how long each Lock, RLock and Acquire waits, for the lock or for an answer from
+// Redis, in addition to its context: after d it returns [ErrTimeout]. Default: only the context limits
+// the wait. d must be positive.
 func WithWaitTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -156,11 +158,12 @@ func WithWaitTimeout(d time.Duration) Option {
 // answers take longer than a tenth of a second, or if a hundred owners of a process wait for so long, it takes
 // some seconds more to find a deadlock.
 //
-// A deadlock is reported by the hook Deadlock, and in the error of a wait that ends for another reason. It
-// ends no wait if one of the owners is a fixed one ([WithOwner]), because another goroutine may unlock what
-// such an owner holds; nor with [WithDeadlockReport]. A wait behind several readers is in a deadlock if
-// each of them is, and a wait for the names of a MultiMutex if the holder of one of them is. A wait for a permit of a Semaphore is in none, because permits have no owner that
-// could wait. The option has no effect on a quorum.
+// A deadlock is reported by the hook Deadlock, and in the error of a wait that ends for another reason.
+// It ends no wait if one of the owners is a fixed one ([WithOwner]), because another goroutine may unlock
+// what such an owner holds; nor with [WithDeadlockReport]. A wait behind several readers is in a deadlock
+// if each of them is, and a wait for the names of a MultiMutex if the holder of one of them is. A wait
+// for a permit of a Semaphore is in none, because permits have no owner that could wait. The option has
+// no effect on a quorum.
 func WithDeadlockCheck(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < 0 {
@@ -177,8 +180,8 @@ func WithDeadlockReport() Option {
 	return option(func(s *settings) { s.deadlockReported = true })
 }
 
-// WithUnlockTimeout limits how long Unlock and RUnlock wait for Redis to confirm. Default: 5 s, or the
-// TTL if that is shorter. d must be positive and at most the TTL.
+// WithUnlockTimeout limits how long Unlock, RUnlock and [Permit.Release] wait for Redis to confirm.
+// Default: 5 s, or the TTL if that is shorter. d must be positive and at most the TTL.
 func WithUnlockTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -222,11 +225,15 @@ func WithAsyncUnlock() Option {
 // process meanwhile, the next hold is lost at its first renewal. If the process ends without [Client.Close],
 // the key remains for up to one TTL.
 //
-// The lock does not linger, and Unlock does what it does without this option, if another owner already waits;
-// if the subscription by which others make themselves known (relock_wanted:*) is interrupted or forbidden; if
-// the min hold is not over; with WithLocalHandoffs(0); on a quorum; and for other kinds of lock. Locks
-// WithFencing, WithReplicas or WithoutRenewal cannot be handed over without Redis: they wait until a lock that
-// lingers is released. While that release is in flight, a TryLock in this process may return false. Redisson,
+// The lock does not linger, and Unlock does what it does without this option,
+//   - if another owner already waits;
+//   - if the subscription by which others make themselves known (relock_wanted:*) is interrupted or forbidden;
+//   - if the min hold is not over;
+//   - with WithLocalHandoffs(0), WithFencing, WithReplicas or WithoutRenewal;
+//   - on a quorum, and for other kinds of lock.
+//
+// A Lock WithFencing, WithReplicas or WithoutRenewal cannot take over a lock that lingers: it waits until
+// that lock is released. While that release is in flight, a TryLock in this process may return false. Redisson,
 // and users without permission for the line, cannot notify this process: they get the lock when it has not
 // been used for d, or after a TTL.
 //
@@ -326,7 +333,8 @@ func WithoutReentrancy() Option {
 
 // WithReplicas makes a lease count only when n replicas have confirmed it. A failover to one of those
 // replicas then does not forget the lock. Lock, TryLock, re-entry, hand-over and renewal add a WAIT to
-// their round trip, for at most timeout. Unlock does not. Default: off.
+// their round trip, for at most timeout. Unlock does so only if it leaves a placeholder ([WithMinHold]).
+// Default: off.
 //
 // This reduces the risk but does not remove it: unless n covers every replica, one without the lock may
 // be promoted. If the clocks of the servers differ, the lease is shorter by the difference. A master

@@ -144,7 +144,7 @@ func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context) error) 
 type SemaphoreState struct {
 	InUse   int           // the total weight of the permits
 	Waiting int           // entries in the line; those of dead processes count for up to 5 s
-	Permits []PermitState // those that end first come first
+	Permits []PermitState // the first to end comes first
 }
 
 // PermitState is the state of one permit on Redis.
@@ -179,7 +179,7 @@ func (s *Semaphore) State(ctx context.Context) (SemaphoreState, error) {
 
 // ForceRelease ends the permit with that ID, of any process, and serves the waiters. It returns false if
 // there is no such permit. It is for operators: [Semaphore.State] returns the IDs. A request that waits
-// is no permit: it keeps its place in the line.
+// is no permit: it keeps its entry in the line.
 //
 // If the permit belongs to this Client, its context is cancelled with [ErrLost] first. Other processes
 // notice at their next renewal, and may continue to work until then. If ForceRelease returns an error,
@@ -228,9 +228,9 @@ func (p *Permit) Deadline() (time.Time, bool) { return p.mutex.Deadline() }
 // Release gives the permit back. Its context is cancelled with the cause [ErrReleased], and then the
 // first waiters get permits, as many as fit.
 //
-// Release blocks until Redis has answered, or for the time of [WithUnlockTimeout], and does not depend
-// on the context of Acquire. The permit has ended even if Release returns an error: an error from Redis
-// means that the share may stay in use for up to one TTL.
+// Release blocks until Redis has answered, or for the time of [WithUnlockTimeout], and does not depend on
+// the context of Acquire. With [WithAsyncUnlock] it does not block. The permit has ended even if Release
+// returns an error: an error from Redis means that the share may stay in use for up to one TTL.
 //
 // Errors: [ErrNotHeld] if the permit was released before; [ErrLost] if it was lost; [ErrClosed] if Close
 // has ended it; and errors from Redis. One round trip. None if the error is known without asking Redis.

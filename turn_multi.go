@@ -133,7 +133,7 @@ func (t *multiTurn) ask() (g protocol.Grant, out redisexec.Outcome) {
 	return g, out
 }
 
-// askForAll asks for all keys, including those that it keeps.
+// askForAll asks for all keys, including the keys that it keeps.
 func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 	g, out := t.here.askAs(t.nameToAsk())
 	switch {

@@ -18,7 +18,7 @@ const pubsubDelay = 20 * time.Millisecond
 // a key. Only that waiter asks Redis, and it keeps the turn for as long as it holds the lock, so
 // that it can hand over both to the next.
 //
-// An attempt that wants several keys waits in one queue at a time: that of the key which was
+// An attempt that wants several keys waits in one queue at a time: the queue of the key which was
 // last found taken. So it delays no other waiter on the other keys. For a try it collects the
 // turns on those keys, and keeps them for a bounded time. Without the bound it would delay the
 // others; without keeping them it would starve if every key is always in use.

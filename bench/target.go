@@ -29,7 +29,7 @@ func against(base string) value {
 	}
 }
 
-// costAgainst divides the processor time of clients and Redis by that of a named contender.
+// costAgainst divides the processor time of clients and Redis by the processor time that a named contender needs.
 func costAgainst(base string) value {
 	return func(r *report, s *scenario, load, who string) (spread, bool) {
 		return r.compare(key(s.name, load, who), key(s.name, load, base), func(a, b figures) float64 {

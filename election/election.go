@@ -28,19 +28,20 @@ var ErrYielded = errors.New("election: another candidate waits, and the leader g
 
 // WithYield makes a leader give way to other candidates: when it has led for the time least, and another
 // candidate has waited during its term (relock.Mutex.Wanted), the context of lead ends with the cause
-// [ErrYielded]. When lead has returned, Run resigns and campaigns again, behind those that wait, whatever
-// lead returned. An error of Unlock goes to [OnSetback], and so does an error of lead that is not that of
-// its context. So the candidates take turns, and those of a new deployment do not wait for the old leader
-// to end. On a quorum a leader gives way only to candidates of its own Client. least must not be negative.
-// Default: a leader does not give way.
+// [ErrYielded]. When lead has returned, Run resigns and campaigns again, behind the candidates that wait,
+// whatever lead returned. An error of Unlock goes to [OnSetback], and so does an error of lead, unless it
+// is the error of its context. So the candidates take turns, and candidates of a new deployment do not
+// wait for the old leader to end. On a quorum a leader gives way only to candidates of its own Client.
+// least must not be negative. Default: a leader does not give way.
 func WithYield(least time.Duration) Option {
 	return func(s *settings) { s.yields, s.least = true, least }
 }
 
-// OnSetback sets a function that [Run] calls with each error that does not end it. There are two kinds:
-// a campaign failed, for example because Redis cannot be reached; or the lock was lost, which is
-// reported together with the error of lead. Run calls f on its own goroutine, and waits for it.
-// Default: these errors are dropped, except the last one when ctx ends.
+// OnSetback sets a function that [Run] calls with each error that does not end it. There are three
+// kinds: a campaign failed, for example because Redis cannot be reached; the lock was lost, which is
+// reported together with the error of lead; and with [WithYield], lead or Unlock failed when the leader
+// gave way. Run calls f on its own goroutine, and waits for it.
+// Default: these errors are dropped, except the last one if ctx ends during the pause after it.
 func OnSetback(f func(error)) Option {
 	return func(s *settings) { s.setback = f }
 }
@@ -56,7 +57,8 @@ func OnSetback(f func(error)) Option {
 //   - lead returns while this process leads. Run returns the error of lead, or nil, joined with the
 //     error of Unlock.
 //   - ctx ends. While this process leads, that also ends the context of lead, and Run returns when
-//     lead does. Otherwise Run returns the error of ctx with its cause, and the last setback.
+//     lead does. Otherwise Run returns the error of ctx with its cause, and if it paused after a
+//     setback, that setback, too.
 //   - The Client or its Redis client was closed, or m is invalid, so that another attempt would not
 //     help. Run returns the reason.
 //   - lead panics. Run resigns, and the panic continues.
@@ -65,7 +67,7 @@ func OnSetback(f func(error)) Option {
 // Lock that timed out (relock.WithWaitTimeout); and every error from Redis. Before that it pauses: for
 // 8 to 16 ms at first, and twice as long each time, up to 256 to 512 ms, until it leads again.
 //
-// With [WithYield] the end of a term is no setback: Run campaigns again at once.
+// With [WithYield] the end of a term is no setback: Run campaigns again at once, unless Unlock failed.
 //
 // When Run returns, this process does not lead: the lock was released, or, if Redis could not be
 // reached, it ends with its TTL.
@@ -169,8 +171,8 @@ func (s *settings) serve(ctx context.Context, m *relock.Mutex, lead func(ctx con
 	return t
 }
 
-// inTerm returns the context of a term, whose hold has the context held: it ends earlier if the leader gives way. end frees
-// what that needs.
+// inTerm returns the context of a term, whose hold has the context held: it ends earlier if the leader
+// gives way. end frees what that needs.
 func (s *settings) inTerm(held context.Context, m *relock.Mutex) (term context.Context, end func()) {
 	if !s.yields {
 		return held, func() {}

@@ -114,7 +114,7 @@ var (
 	hset = NewScript(`for i = 1, #ARGV, 1000 do redis.call('hset', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end return 1`)
 )
 
-// run runs the script, of which an error says that it was op.
+// run runs the script. An error names op.
 func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, token int64, names []string, args []any) *redis.Cmd {
 	fence, err := s.usable(ctx, rdb, token, names)
 	if err != nil {

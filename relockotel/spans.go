@@ -125,7 +125,7 @@ func (h *hold) begin(ctx context.Context) context.Context {
 	h.watched = make(chan struct{})
 	h.stopWatching = context.AfterFunc(ctx, func() {
 		defer close(h.watched)
-		// If the hold of another lock, inside of which this one is, was lost, the cause is the same.
+		// If this hold is inside a hold of another lock, and that one was lost, the cause is the same.
 		if cause := context.Cause(ctx); !errors.Is(context.Cause(h.outside), cause) {
 			h.note(cause)
 		}

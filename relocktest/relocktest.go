@@ -92,7 +92,7 @@ func Lose(tb testing.TB, c *relock.Client, name string) {
 
 // permitsOf returns a function that ends each permit of a semaphore that is in use. It returns whether there was one.
 func permitsOf(c *relock.Client, name string) func(context.Context) (bool, error) {
-	s := c.Semaphore(name, 1) // any limit will do: it is that of a request for a permit
+	s := c.Semaphore(name, 1) // any limit will do: only a request for a permit has one
 	return func(ctx context.Context) (lost bool, err error) {
 		state, err := s.State(ctx)
 		for _, p := range state.Permits {
@@ -139,7 +139,7 @@ func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()
 // lock or invalid, if n is not positive, if Redis does not answer, or if c was not made by [New]. A
 // round trip for each permit.
 //
-// release is as that of HoldElsewhere, with a round trip for each permit.
+// release does what the release of HoldElsewhere does, with a round trip for each permit.
 func HoldPermitsElsewhere(tb testing.TB, c *relock.Client, name string, n int) (release func()) {
 	tb.Helper()
 	other := elsewhere(tb, c, name)

@@ -88,6 +88,7 @@ func Run(events []history.Event, rules Rules) Report {
 	r.counts()
 	r.leftovers()
 	r.waiting()
+	r.demand()
 	r.deadlocks()
 	r.starving()
 	r.order()

@@ -113,6 +113,24 @@ func (a *actor) waits(called, returned, wait int64, outcome history.Outcome) *ac
 	return a
 }
 
+// tries is a TryLock that another owner's lock refuses.
+func (a *actor) tries(called, returned int64) *actor {
+	a.ops++
+	op := a.ops
+	a.record(called, history.Event{Kind: history.LockCall, Op: op, Try: true})
+	a.record(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: history.Taken})
+	return a
+}
+
+// watches makes the worker watch whether others want its lock, and learn it at wanted; 0: never.
+func (a *actor) watches(at, wanted int64) *actor {
+	a.record(at, history.Event{Kind: history.Watched})
+	if wanted != 0 {
+		a.record(wanted, history.Event{Kind: history.Wanted})
+	}
+	return a
+}
+
 func (a *actor) holds(at ...int64) *actor {
 	for _, t := range at {
 		a.record(t, history.Event{Kind: history.Held})

@@ -31,6 +31,8 @@ type hold struct {
 	proofs  []int64 // times at which the library reported the hold as valid
 	counted []count
 	until   []int64 // deadlines, in the order in which they were reported: at each the hold is lost unless renewed
+	watched int64   // since when the worker watched whether others want the lock; 0: never
+	wanted  int64   // when the library reported that somebody does; 0: never
 	lost    int64   // when the loss was noticed; 0: never
 	why     string
 	calm    bool // every Lock and Unlock inside succeeded
@@ -49,6 +51,7 @@ type call struct {
 	owner, lock         string
 	called, returned    int64 // returned is 0 if it never did
 	fixed               bool
+	try                 bool  // it does not wait
 	fair                bool  // served in order
 	read                bool  // others may read at the same time
 	queued              int64 // when Redis answered that it waits; 0: unknown
@@ -191,7 +194,7 @@ func (d *reader) event(e history.Event) {
 	switch e.Kind {
 	case history.LockCall:
 		c := &call{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock,
-			called: e.At, wait: e.Wait, minHold: e.MinHold, fixed: e.Fixed, fair: e.Fair, read: e.Read, weight: e.Weight, limit: e.Limit}
+			called: e.At, wait: e.Wait, minHold: e.MinHold, try: e.Try, fixed: e.Fixed, fair: e.Fair, read: e.Read, weight: e.Weight, limit: e.Limit}
 		d.calls[id] = c
 		d.story.calls = append(d.story.calls, c)
 	case history.Queued:
@@ -208,6 +211,14 @@ func (d *reader) event(e history.Event) {
 		d.noteHold(id, e)
 	case history.Renewed:
 		d.renewed(e.Owner, e.Lock, e.Read, e.Until)
+	case history.Watched:
+		if h := d.holds[id]; h != nil {
+			h.watched = e.At
+		}
+	case history.Wanted:
+		if h := d.holds[id]; h != nil {
+			h.wanted = e.At
+		}
 	case history.Lost:
 		if h := d.holds[id]; h != nil && h.lost == 0 {
 			h.lost, h.why = e.At, e.Err

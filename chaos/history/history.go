@@ -30,6 +30,7 @@ type Event struct {
 	Token   int64   `json:"token,omitempty"`    // fencing
 	Wait    int64   `json:"wait,omitempty"`     // of a LockCall: ns until its context ends; 0: never
 	MinHold int64   `json:"min_hold,omitempty"` // of a LockCall: ns for which no other owner gets the lock, though it is unlocked before
+	Try     bool    `json:"try,omitempty"`      // of a LockCall: it does not wait
 	Fixed   bool    `json:"fixed,omitempty"`    // of a LockCall: the lease is not to be renewed
 	Fair    bool    `json:"fair,omitempty"`     // of a LockCall: it is served in order
 	Read    bool    `json:"read,omitempty"`     // it is about the read side of a read-write lock
@@ -51,6 +52,8 @@ const (
 	Held         Kind = "held"     // the library reported the hold as valid; At is before the call, Count is HoldCount's
 	Counted      Kind = "counted"  // Count is the hold count on Redis of a hold that was valid before and after the request
 	Renewed      Kind = "renewed"  // a renewal was confirmed
+	Watched      Kind = "watched"  // the worker watches from now on whether other owners want the lock that it holds
+	Wanted       Kind = "wanted"   // the library reported that another owner wants it
 	Lost         Kind = "lost"     // the hold's context ended with ErrLost; At is when that was noticed
 	WriteCall    Kind = "write"    // the resource is about to be written to, with Token
 	WriteReturn  Kind = "written"  // it accepted (OK) or refused (Refused) the token

@@ -105,6 +105,12 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 
 	// Commands without an answer.
 	{
+		Name:   "wanted-unannounced",
+		Breaks: "a waiter does not announce itself: the holder does not learn that its lock is wanted",
+		Edits:  []Edit{{}, {}, {}},
+		Catch:  []string{"wanted-calm"},
+	},
+	{
 		Name:   "uuid-never-retired",
 		Breaks: "a name is used again although a command under it may still be in flight",
 		Edits:  []Edit{{Old: "== id", New: "== nil"}},

@@ -33,6 +33,7 @@ type Habits struct {
 	Opposed bool    // or any, so that owners wait for each other
 
 	Moments   bool // each hold ends at once, and its min hold is a millisecond, so a placeholder lasts hardly any time
+	Watches   bool // holders watch whether other owners want the lock
 	Untokened bool // no hold requests a fencing token, so processes hand over locally
 }
 

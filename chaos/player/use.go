@@ -128,7 +128,7 @@ func (u *use) lock() history.Outcome {
 	u.asking = op
 	try := u.eager || u.weight <= 1 && u.Chance(u.Try)
 	u.record(history.Event{
-		Op: op, Kind: history.LockCall, Wait: int64(wait), MinHold: int64(u.least), Fixed: u.fixed,
+		Op: op, Kind: history.LockCall, Wait: int64(wait), Try: try, MinHold: int64(u.least), Fixed: u.fixed,
 		Fair: u.fair && !u.shared && u.depth == 0, Note: u.kind(try), Weight: u.weight, Limit: u.limit(),
 	})
 	held, err := true, error(nil)
@@ -238,6 +238,30 @@ func (u *use) watch() {
 			<-noticed
 		}
 	}
+	if u.Watches {
+		u.watchDemand()
+	}
+}
+
+// watchDemand records when the library reports that other owners want the lock, as long as it is held. That of a read lock is
+// closed by writers only, and a permit has none.
+func (u *use) watchDemand() {
+	m, has := u.m.(interface {
+		Wanted(ctx context.Context) <-chan struct{}
+	})
+	if !has || u.read {
+		return
+	}
+	wanted, e := m.Wanted(u.Life), history.Event{Op: u.op, Kind: history.Wanted}
+	u.record(history.Event{Kind: history.Watched})
+	hold := u.hold
+	go func() {
+		select {
+		case <-wanted:
+			u.record(e)
+		case <-hold.Done():
+		}
+	}()
 }
 
 // ask records that the library reports the hold as valid, if it does.

@@ -1,4 +1,4 @@
-// Leader is a service in two nodes, of which one leads. When the leader is told to stop, it finishes its step, and the other
+// Leader is a service in two nodes. One of them leads. When the leader is told to stop, it finishes its step, and the other
 // node leads at once: the message that wakes it is sent by the release.
 package main
 

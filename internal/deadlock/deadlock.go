@@ -190,7 +190,7 @@ func (d *Deadlock) confirms(earlier *Deadlock) bool {
 	return true
 }
 
-// Victim returns the ID of the wait to end: the one that began last, of those that are not only reported. "": none has to
+// Victim returns the ID of the wait to end: of the waits that are not only reported, the one that began last. "": none has to
 // end; a deadlock with a shared owner may end by itself.
 func (d *Deadlock) Victim() string {
 	var last *Wait
@@ -212,7 +212,7 @@ func (d *Deadlock) Victim() string {
 	return last.ID
 }
 
-// IDs returns those of all waits in d, sorted.
+// IDs returns the IDs of all waits in d, sorted.
 func (d *Deadlock) IDs() []string { return slices.Sorted(maps.Keys(d.waits)) }
 
 // String describes d, from the wait that it was found for.

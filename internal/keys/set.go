@@ -15,7 +15,7 @@ type Set struct {
 	Side     Side
 	Name     string   // as the user wrote it, for errors and hooks
 	Keys     []string // sorted, without duplicates
-	Counters []string // of the fencing tokens, one for each key; after FencedWith also those of other keys
+	Counters []string // of the fencing tokens, one for each key; after FencedWith also the counters of other keys
 	Channels []string // of the wake-ups, one for each key
 
 	// KEYS as go-redis takes them, in the order of the header of the script. They are created once, to save an
@@ -72,7 +72,7 @@ func (t *Set) Init(prefix string, names []string) error {
 	return nil
 }
 
-// derive sets all fields that follow from the keys, except for those that ReadWrite and Mints set.
+// derive sets all fields that follow from the keys. ReadWrite and Mints set the other fields.
 func (t *Set) derive() {
 	var queues []any
 	for _, key := range t.Keys {

@@ -58,7 +58,7 @@ type Line struct {
 	grantChannel   string // for messages to this process
 
 	mu        sync.Mutex
-	entries   map[uint64]*Entry // by ticket: those that are not settled
+	entries   map[uint64]*Entry // by ticket: the entries that are not settled
 	pollAt    clock.Instant     // when the next poll is due
 	listeners int
 	releases  *wake.Subscription // messages to every waiter
@@ -78,7 +78,7 @@ func New(hub Hub, now clock.Clock, releases, grants string, polls *queue.Bell) *
 // that the ticket waits was given before the grant. So the lock is held for at least a lease from when that
 // request was sent, whatever any clock shows.
 // If a copy of the request that made the entry was not answered, that copy could make the entry again,
-// and there could be two grants, of which the first message may come late. Then messages prove nothing, and are only a
+// and there could be two grants. The message of the first may come late. Then messages prove nothing, and are only a
 // reason to poll.
 type Entry struct {
 	Ticket uint64

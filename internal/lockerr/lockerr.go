@@ -35,7 +35,7 @@ var (
 // caller's context is still alive.
 func Ended(ctx context.Context) error {
 	cause, err := context.Cause(ctx), ctx.Err()
-	switch _, own := cause.(OwnEnd); { //nolint:errorlint // one that is wrapped is that of another Lock
+	switch _, own := cause.(OwnEnd); { //nolint:errorlint // a wrapped one belongs to another Lock
 	case own:
 		return cause
 	case errors.Is(cause, err):

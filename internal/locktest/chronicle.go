@@ -24,7 +24,7 @@ type Chronicled[E any] struct {
 	Event E
 }
 
-// Hooks returns all hooks, each of which records its events.
+// Hooks returns all hooks. Each of them records its events.
 func (r *Chronicle[E, H]) Hooks() (hooks H) {
 	v := reflect.ValueOf(&hooks).Elem()
 	for field, value := range v.Fields() {

@@ -72,7 +72,7 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if out.Err != nil || g.Held || g.Holder != "" {
 		return g, out
 	}
-	// The answer to the second command does not cover the first, of which a copy may still acquire the lock.
+	// The answer to the second command does not cover the first: a copy of the first may still acquire the lock.
 	doubted := out.Ambiguous
 	g, out = l.take(ctx, e, t, field, s)
 	out.Ambiguous = out.Ambiguous || doubted

@@ -63,7 +63,7 @@ func (p *Permits) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.
 	return p.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, keys.GrantsPrefix(t.Keys[0])+p.process)
 }
 
-// take sends the request of Acquire, or, with the parts of an entry, that of Enqueue.
+// take sends the request of Acquire, or, with the parts of an entry, the request of Enqueue.
 func (p *Permits) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
 	args := []any{field, s.TTL.Milliseconds(), s.Limit, p.publishCommand(), p.countCommand()}
 	r, out := p.run(ctx, e, PermitAcquireScript, t.Line, append(args, entry...)...)
@@ -99,7 +99,7 @@ func (p *Permits) renewAlone(ctx context.Context, e redisexec.CallOptions, t *ke
 	return lost == nil, out
 }
 
-// renewMany is as that of Plain.
+// renewMany does what Plain.renewMany does.
 func (p *Permits) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
 	r, out := p.run(ctx, e, PermitRenewScript, keys, append([]any{lease.Milliseconds()}, fields...)...)
 	return understood(r.lost(len(fields)), out, &r)
@@ -115,7 +115,7 @@ func (p *Permits) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions,
 	return p.release(ctx, e, t, field, keys.PermitPlaceholder(field), wholeMillis(rest))
 }
 
-// release sends the request of Release; with a placeholder and its life, that of LeavePlaceholder; and with "", that of Force.
+// release sends the request of Release; with a placeholder and its life, the request of LeavePlaceholder; and with "", the request of Force.
 func (p *Permits) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, more ...any) (Released, redisexec.Outcome) {
 	e.RequiredKeys = 1 // a line that cannot be had must not keep the permit
 	r, out := p.run(ctx, e, PermitReleaseScript, t.Line, append([]any{field, p.publishCommand(), p.countCommand()}, more...)...)

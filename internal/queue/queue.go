@@ -206,7 +206,7 @@ func (q *Queue[V]) Served() {
 }
 
 // Ahead returns how many other processes should have the lock before this one has it again:
-// as many as it gave way to, less those that have released it since.
+// as many as it gave way to, less the processes that have released it since.
 func (q *Queue[V]) Ahead() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -318,7 +318,7 @@ func (t *Ticket[V]) Refuse() {
 	}
 }
 
-// Replace passes the turn from t to a ticket outside the queue, before those in it. So several keys can be handed over
+// Replace passes the turn from t to a ticket outside the queue, before the tickets in it. So several keys can be handed over
 // to one waiter, although it waits in only one of their queues.
 func (t *Ticket[V]) Replace(to *Ticket[V]) {
 	q := t.queue

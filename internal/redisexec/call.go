@@ -44,7 +44,7 @@ type CallOptions struct {
 // Needless reports whether the answer is not needed any more.
 func (e CallOptions) Needless() bool { return group.Closed(e.Enough) }
 
-// growing returns the patience with the nth copy of a call: twice that of the previous copy. It is bounded so that all
+// growing returns the patience with the nth copy of a call: twice the patience with the previous copy. It is bounded so that all
 // copies fit into the lease, and another copy fits into the rest of ctx.
 func (e CallOptions) growing(ctx context.Context, n int) time.Duration {
 	// mutant: patience-fixed/1

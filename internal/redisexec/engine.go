@@ -141,7 +141,7 @@ func (g *engine) gone(w way, a answer) answer {
 	case a.err == nil, a.pending != nil:
 	case redis.IsReadOnlyError(a.err):
 		// The address led to another server, or to a master that is none any more, when the connection was opened.
-		// go-redis closes a connection on which a write was refused, but not that of a full-duplex pipeline.
+		// go-redis closes a connection on which a write was refused, but not the connection of a full-duplex pipeline.
 		l.suspect.Store(true)
 	case errors.Is(a.err, redis.ErrClosed) && (l.ours || g.lane.Load() != l):
 		a.err = errNotSent // the lane was closed, not the client
@@ -210,7 +210,7 @@ func answerTo(cmd *call, err error) answer {
 	if err == nil {
 		return answer{value: cmd.Val()}
 	}
-	if err = noNil(err); !cmd.asked.Load() && judge(err) == unknown { // as a Limiter's, or that of a TLS handshake
+	if err = noNil(err); !cmd.asked.Load() && judge(err) == unknown { // as a Limiter's, or an error of a TLS handshake
 		err = fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	return answer{err: err}

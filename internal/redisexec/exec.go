@@ -202,8 +202,8 @@ func silent(err error) bool {
 
 // try is one copy of a call.
 type try struct {
-	ctx      context.Context // the caller's, or that of the flights of its call
-	n        int             // how many copies it and those before it are
+	ctx      context.Context // the caller's, or the context of the flights of its call
+	n        int             // how many copies were sent, this one included
 	e        CallOptions
 	sent     clock.Instant   // from before it was sent
 	patience time.Duration   // its caller's; 0: until ctx ends
@@ -326,7 +326,7 @@ func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a an
 	if engine != nil {
 		a.server = engine.server
 	}
-	// A first copy does not overtake commands that were given up; those after it are for when something is stuck.
+	// A first copy does not overtake commands that were given up; later copies are for when something is stuck.
 	if c.n == 1 && !x.late.await(c.wait, keys) {
 		a.err = errNotSent
 		return a
@@ -407,7 +407,7 @@ func (x *Executor) OneNode() bool {
 const dialTime = time.Second
 
 // Close ends the engines and waits for the executor's goroutines, or for ctx: behind a
-// dead server they last until their time-outs, of which it waits for one patience, but for dialTime at least. The
+// dead server they last until their time-outs, and Close waits for one patience, but for dialTime at least. The
 // application's client stays open. Calls that come later fail, with redis.ErrClosed, and send nothing.
 func (x *Executor) Close(ctx context.Context) {
 	x.end()

@@ -15,7 +15,7 @@ import (
 // Invariants:
 //   - It keeps its place: commands that are submitted later are written later.
 //   - The end of its call, or of the patience with it, interrupts the read, so its caller goes on at once. A goroutine takes over
-//     the read, and the answer counts as that of any other copy.
+//     the read, and the answer counts as the answer to any other copy.
 //   - An interrupted write ends the connection. With nothing in flight there is room for it, so it hangs only in a dialer's tunnel.
 
 // reserve returns the wire of p for one lone command, whose caller waits until end. nil: it is not alone, end has passed, or there
@@ -32,7 +32,7 @@ func (p *pipeline) reserve(end time.Time) *wire {
 	return w
 }
 
-// ask sends cmd, for which w was reserved, and waits for the answer. The end that was set ends the wait, and that of ctx, if it is
+// ask sends cmd, for which w was reserved, and waits for the answer. The end that was set ends the wait, and so does the end of ctx, if it is
 // watched: then the answer is pending.
 func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 	w.begin(cmd)
@@ -120,7 +120,7 @@ func (w *wire) leave(cmd *call) answer {
 	return answer{err: os.ErrDeadlineExceeded, pending: cmd.answer}
 }
 
-// done records that the lone command was answered. A goroutine reads the answers to those that were sent meanwhile.
+// done records that the lone command was answered. A goroutine reads the answers to the commands that were sent meanwhile.
 func (w *wire) done() {
 	w.pipe.mu.Lock()
 	defer w.pipe.mu.Unlock()

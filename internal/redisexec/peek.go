@@ -9,7 +9,7 @@ import (
 
 // peek examines a connection on which nothing is in flight, without reading from it.
 type peek struct {
-	raw   syscall.RawConn // nil: it is not a connection of the system, as that of a tunnel
+	raw   syscall.RawConn // nil: it is not a connection of the system, but a tunnel, for example
 	look  func(fd uintptr)
 	found bool
 }

@@ -145,7 +145,7 @@ func isRedirect(err error) bool {
 }
 
 // lacksKeys reports whether Redis refused a command, before its first write, because of some of its keys.
-// An undo needs all keys on which its name may have something, but not those that it must not touch.
+// An undo needs all keys on which its name may have something, but not the keys that it must not touch.
 func lacksKeys(err error, undoes bool) bool {
 	return isTryAgain(err) && !undoes || err != nil && redis.HasErrorPrefix(err, "NOPERM") && judge(err) == forbidden
 }

@@ -239,7 +239,7 @@ func (w *wire) fail(err error) {
 	w.close()
 }
 
-// appendCommand appends a command to b in the protocol of Redis. Its words are those that the scripts have.
+// appendCommand appends a command to b in the protocol of Redis. It knows the words that the scripts use.
 func appendCommand(b []byte, words []any) []byte {
 	b = appendLength(b, '*', len(words))
 	var room [20]byte

@@ -25,7 +25,7 @@ type portBlocks struct {
 	mu    sync.Mutex // guards the rest
 	first []int      // of each block
 	locks []net.Listener
-	taken map[int]bool // those that were given out
+	taken map[int]bool // the ports that were given out
 }
 
 // freePort returns a free port, which is reserved until givePortBack.

@@ -82,7 +82,7 @@ type Hub struct {
 	channels map[string]*channel // by name; each has subscriptions, or lingers
 	wanted   schedule            // channels to subscribe to: exactly those in state wanted
 	refused  schedule            // channels to request again: exactly those in state refused
-	idle     schedule            // channels to unsubscribe: those that were sent and have no subscriptions
+	idle     schedule            // channels to unsubscribe: they were sent, and have no subscriptions
 	suspect  bool                // a PING is requested
 	missed   int                 // messages that are missing since the last one that arrived
 

@@ -20,7 +20,7 @@ type Storage struct {
 	locks             *relock.Client
 
 	mu   sync.Mutex
-	held map[string][]*relock.Mutex // by name; of which one at most is not lost
+	held map[string][]*relock.Mutex // by name; at most one of each name is not lost
 }
 
 var (

@@ -32,7 +32,7 @@ type Locker struct {
 	name  string
 
 	mu   sync.Mutex
-	held []*relock.Mutex // of which one at most is not lost
+	held []*relock.Mutex // at most one of them is not lost
 }
 
 var _ lock.Locker = (*Locker)(nil)

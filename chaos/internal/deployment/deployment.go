@@ -20,7 +20,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// masters is the number of masters in a quorum, of which two may fail.
+// masters is the number of masters in a quorum. Two of them may fail.
 const masters = 5
 
 // skew is how far the clocks of two neighbours are apart in a SkewedQuorum.

@@ -137,6 +137,13 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
+		Number: 140, Name: "nested-harmed",
+		What: "owners that hold a lock wait for another one, all in one order: processes are killed, or stop, replies are lost or late, connections are cut, and still none is in a deadlock",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Work: nesting, Faults: []stage.Fault{
+			rarely(killProcess), pauseProcess(0.3, 2), pauseWaiter, loseReply(scripts.Acquire), deliverLate(scripts.Acquire), loseReply(scripts.Release), deliverLate(scripts.Release), cut,
+		}}},
+	},
+	{
 		Number: 137, Name: "deadlocks",
 		What: "no fault at all: owners that hold a lock wait for another one, in any order: each deadlock ends by the error of one of them",
 		setups: []stage.Setup{{
@@ -180,6 +187,16 @@ var targeted = []*Scenario{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{slowness},
 			Work: plain().With(func(w *worker.Workload) {
 				w.Linger, w.Fair, w.Untokened, w.Processes, w.Workers, w.Names, w.Joint, w.Fixed, w.Long = 1, 0.4, true, 2, 3, 2, 0, 0, 0
+			}),
+		}},
+	},
+	{
+		Number: 139, Name: "wanted-calm",
+		What: "no fault at all: each holder learns that other owners want its lock, and only then",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
+			Work: usual().With(func(w *worker.Workload) {
+				w.Watches, w.TTL, w.Poll, w.Long, w.Fixed, w.Joint, w.Linger, w.Permits = true, 2*time.Second, 500*time.Millisecond, 0.2, 0, 0.3, 0.3, 0
 			}),
 		}},
 	},

@@ -6,7 +6,7 @@
 //
 //   - protocol.go: the input of the process, line by line
 //   - process.go: the process, from its configuration to its end
-//   - dialer.go: its connections, all of which have to be closed at the end
+//   - dialer.go: its connections: all have to be closed at the end
 //   - world.go: what its players need of it
 package worker
 

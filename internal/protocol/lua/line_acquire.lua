@@ -42,6 +42,7 @@ if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has
   redis.call('zadd', KEYS[3], 'nx', last + 1, ARGV[1])
   redis.call('pexpire', KEYS[3], keeps) -- again, after what may have made it; the entries live as long as the line
   redis.call('pexpire', KEYS[4], keeps)
+  -- mutant: wanted-unannounced/2
   redis.pcall(ARGV[4], 'relock_wanted' .. string.sub(KEYS[3], 12), '') -- see announce
   local token = ARGV[3] ~= '-1' and redis.pcall('get', KEYS[2]) -- see last_token
   token = type(token) == 'string' and string.find(token, '^%d+$') and tonumber(token) or 0

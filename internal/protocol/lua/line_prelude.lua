@@ -114,6 +114,7 @@ end
 
 -- Announces that an owner waits for the lock. 'relock_line' of the queue has 11 bytes.
 local function announce(publish)
+  -- mutant: wanted-unannounced/1
   redis.pcall(publish, 'relock_wanted' .. string.sub(queue, 12), '')
 end
 

@@ -183,6 +183,7 @@ end
 -- Announces that the owner of this request waits for the lock, to the process of the holder if it wants to know
 -- (RWMutex.Wanted). Without a command the owner does not wait, or has only just come.
 local function announce(command, channel)
+  -- mutant: wanted-unannounced/3
   if command then redis.pcall(command, channel, '') end
 end
 

@@ -144,6 +144,7 @@ func Draw(seed uint64) Plan {
 	p.Linger = player.Pick(d, 0, 0, 0.5, 1)
 	p.Limit, p.Heavy = player.Pick(d, 2, 4), player.Pick(d, 0, 0.5)
 	p.Nested, p.DeadlockCheck = player.Pick(d, 0, 0, 0.4), player.Pick(d, 0, 300*time.Millisecond)
+	p.Watches = d.Chance(0.3)
 	return p
 }
 

@@ -27,7 +27,7 @@ func (f Fleet) waiters() int { return f.Processes * f.Waiters }
 // FleetResult is the result of the measurement of a fleet.
 type FleetResult struct {
 	Fleet
-	Arrival    float64 // commands of a process until all its waiters wait, including those that set up connections
+	Arrival    float64 // commands of a process until all its waiters wait, including the commands that set up connections
 	Idle       float64 // commands per second of a process that waits while nothing else happens
 	Bytes      float64 // that a waiter takes
 	Goroutines float64 // of a waiter, its own among them

@@ -147,7 +147,7 @@ func (c *Child) Code() int {
 	return c.status.ExitStatus()
 }
 
-// Signal sends sig to all of the group. One that asks for an end also wakes those that are stopped. One that asks for
+// Signal sends sig to all of the group. One that asks for an end also wakes the processes that are stopped. One that asks for
 // a stop is answered.
 func (c *Child) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)

@@ -23,7 +23,7 @@ func lives(group int) bool {
 	return false
 }
 
-// livesIn reports whether stat is that of a process which lives and is in group. One whose first thread has ended is
+// livesIn reports whether stat describes a process which lives and is in group. One whose first thread has ended is
 // shown as a zombie, but lives while it has others.
 func livesIn(stat string, group int) bool {
 	const state, pgrp, threads = 0, 2, 17 // behind the name

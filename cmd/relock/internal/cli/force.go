@@ -86,7 +86,7 @@ func (a *app) force(cmd *cobra.Command, t *target.Target, name, permit string) e
 func forceKind(ctx context.Context, locks *relock.Client, l *look.Lock, permit string) (bool, error) {
 	switch {
 	case permit != "":
-		return locks.Semaphore(l.Name, 1).ForceRelease(ctx, permit) // any limit will do: it is that of a request
+		return locks.Semaphore(l.Name, 1).ForceRelease(ctx, permit) // any limit will do: only a request has one
 	case l.Kind == look.ReadWrite:
 		return locks.RWMutex(l.Name).ForceUnlock(ctx)
 	}

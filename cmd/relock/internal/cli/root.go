@@ -79,7 +79,7 @@ redis://localhost:6379. A password in RELOCK_REDIS does not appear in the list o
 
 ` + target.Syntax + `
 
-With several --redis the lock is on a quorum: independent servers, of which a majority holds the lock. Give the same
+With several --redis the lock is on a quorum: independent servers; a majority of them holds the lock. Give the same
 servers to every process. --fair, --shared, --exclusive and --slots do not work on a quorum.`
 
 func (a *app) root() *cobra.Command {

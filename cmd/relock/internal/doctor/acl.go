@@ -19,7 +19,7 @@ type need struct {
 	commands [][]string
 }
 
-// needs are those of all kinds: K is the lock, C its counter, L and E its line, M and N that of a semaphore, Q Java's
+// needs are the needs of all kinds: K is the lock, C its counter, L and E its line, M and N the line of a semaphore, Q Java's
 // queue, R a reader's level, W a claim, I what a client says of itself; P, G and X are the channels of a plain lock, of grants, and of a read-write lock.
 var needs = []need{
 	{"Mutex, MultiMutex", Broken, commands(`

@@ -44,7 +44,7 @@ const (
 	Plain     Kind = "mutex"
 	ReadWrite Kind = "rw"
 	Semaphore Kind = "semaphore"
-	Free      Kind = "free" // no owner: its kind is that of the next
+	Free      Kind = "free" // no owner: the next owner chooses its kind
 	NoLock    Kind = "none"
 )
 
