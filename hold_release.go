@@ -178,13 +178,17 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
+	freed, e := t.Without(counts), h.releaseOptions(s)
+	if freed != nil {
+		e = h.confirmsPlaceholder(ctx, e)
+	}
 	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
-	answer, out := p.Release(ctx, h.releaseOptions(s), t, n.Field, counts)
-	if out.Ambiguous {
+	answer, out := p.Release(ctx, e, t, n.Field, counts)
+	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
-		if freed := t.Without(counts); freed != nil { // otherwise the next renewal would not find these keys
+		if freed != nil { // otherwise the next renewal would not find these keys
 			h.session.identities.Retire(n.Identity)
 			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), PlaceholderUntil: keep}, n.Field)
 			h.shrink(counts)
@@ -192,13 +196,32 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 		return fmt.Errorf("released one of several holds locally, but Redis did not confirm the new count: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one released.
-	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
+	if !answer.Ours && !(out.Ambiguous && freed != nil) {
 		h.releasePlaceholders(answer, t, n)
 		h.lose(lockerr.ErrNotOnRedis)
 		return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
 	}
 	h.shrink(counts)
-	return nil
+	return minHoldUnconfirmed(out)
+}
+
+// confirmsPlaceholder returns e for a release that leaves a placeholder, if the min hold is not over: the replicas of the Locks
+// that ask for the min hold confirm it.
+func (h *hold) confirmsPlaceholder(ctx context.Context, e redisexec.CallOptions) redisexec.CallOptions {
+	if !h.inMinHold() {
+		return e
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return e.ConfirmedBy(h.settings.replicas.And(h.locks.placeholderReplicas).Before(ctx))
+}
+
+// minHoldUnconfirmed returns the error of a release whose placeholders too few replicas confirmed; nil: enough did.
+func minHoldUnconfirmed(out redisexec.Outcome) error {
+	if out.Unconfirmed == nil {
+		return nil
+	}
+	return fmt.Errorf("released, but a failover may end the min hold early, because too few replicas confirmed it: %w", out.Unconfirmed)
 }
 
 // releasePlaceholders releases, in the background, the placeholders on keys of t after an answer that n did not hold all of them:
@@ -297,15 +320,12 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 		marks = append(marks, p.queue.Wakes())
 	}
 	h.mu.Lock()
-	t, n, keep, confirmedBy := h.target, h.name, h.locks.placeholderUntil, h.settings.replicas.And(h.locks.placeholderReplicas)
+	t, n, keep := h.target, h.name, h.locks.placeholderUntil
 	h.mu.Unlock()
 	if h.batch != nil {
 		n = h.onRedis()
 	}
-	e, began := h.releaseOptions(s), h.session.now()
-	if keep != (clock.Instant{}) && began.UntilMono(keep) > 0 {
-		e = e.ConfirmedBy(confirmedBy.Before(ctx))
-	}
+	e, began := h.confirmsPlaceholder(ctx, h.releaseOptions(s)), h.session.now()
 	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
 	answer, out := p.Release(ctx, e, t.Lacking(n.Absent), n.Field, make([]int, len(h.queueEntries)))
 	if out.Ambiguous || out.Unconfirmed != nil {
@@ -349,10 +369,7 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	if !answer.Ours {
 		return lost
 	}
-	if out.Unconfirmed != nil {
-		return fmt.Errorf("released, but a failover may end the min hold early, because too few replicas confirmed it: %w", out.Unconfirmed)
-	}
-	return nil
+	return minHoldUnconfirmed(out)
 }
 
 // notOurs returns the error after an answer that h does not hold the keys on Redis, to a command that was sent at began.

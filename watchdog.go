@@ -10,6 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -225,7 +226,7 @@ func (h *hold) renewOptions() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.now()), h.watchdog.failures
 	e := redisexec.CallOptions{Patience: h.session.patience << min(failures, 10)}.ConfirmedBy(h.locks.replicas().Within(left / 4))
 	e.Patience, e.MaxPatience = max(redisexec.MinPatience, min(e.Patience, left/2)), left/2
-	e.Batchable = failures == 0 && e.Replicas.N == 0
+	e.Batchable = failures == 0 && e.Replicas.N == 0 && protocol.BatchPatience(h.session.patience, h.locks.ttl()) <= left/2
 	return e
 }
 

@@ -211,3 +211,31 @@ func TestMinHold_IsConfirmedByReplicas(t *testing.T) {
 	_, err = m.ForceUnlock(t.Context())
 	require.NoError(t, err)
 }
+
+// The hold goes on for another name.
+func TestMinHold_OfOneOfSeveralNamesIsConfirmedByReplicas(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithReplicas(1, 200*time.Millisecond))
+	one, two := b.locks.Mutex(b.key+"-2"), b.locks.MultiMutex([]string{b.key, b.key + "-2"}, relock.WithMinHold(time.Hour))
+	nested := func() {
+		b.locked(two)
+		locktest.RequireLocked(t, one)
+	}
+	nested()
+	locktest.RequireUnlocked(t, two)
+	require.Equal(t, []string{"1"}, b.waitsFor(protocol.PlaceholderScript))
+	locktest.RequireUnlocked(t, one)
+	_, err := two.ForceUnlock(t.Context())
+	require.NoError(t, err)
+
+	nested()
+	id := b.locks.ID()
+	b.pause()
+	require.ErrorIs(t, two.Unlock(), relock.ErrNotReplicated)
+	require.NotEqual(t, id, b.locks.ID(), "a failover may bring the hold back, and no later hold may re-enter it")
+	require.Greater(t, locktest.TTLOf(b.master, b.key), time.Minute)
+	b.resume()
+	require.Equal(t, 1, one.HoldCount())
+	locktest.RequireUnlocked(t, one)
+	_, err = two.ForceUnlock(t.Context())
+	require.NoError(t, err)
+}

@@ -134,7 +134,13 @@ func TestFair_GrantIsPublishedWhateverTheName(t *testing.T) {
 		b.enqueue(you)
 		require.Equal(b.t, Released{Ours: true, Granted: true, Receivers: 1}, b.release(me))
 		require.Equal(b.t, "1 0", redistest.Receive(b.t, grants.Channel()).Payload)
-		b.release(you)
+		b.enqueue(them)
+		b.enqueue("x:1") // behind another one, which has a way of its own
+		require.Equal(b.t, Released{Ours: true, Granted: true, Receivers: 1}, b.release(you))
+		require.Equal(b.t, "2 0", redistest.Receive(b.t, grants.Channel()).Payload)
+		require.Equal(b.t, Released{Ours: true, Granted: true, Receivers: 1}, b.release(them))
+		require.Equal(b.t, "3 0", redistest.Receive(b.t, grants.Channel()).Payload)
+		b.release("x:1")
 	})
 }
 

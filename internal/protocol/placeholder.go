@@ -56,8 +56,9 @@ func (k leavingPlaceholder) Release(ctx context.Context, e redisexec.CallOptions
 	// If this fails, the caller leaves the placeholders again, which changes nothing.
 	held := slices.DeleteFunc(slices.Clone(t.Keys), freed.Has)
 	levels := slices.DeleteFunc(slices.Clone(counts), func(n int) bool { return n == 0 })
+	e.Replicas = redisexec.Replicas{} // they confirm placeholders
 	others, outOthers := k.Protocol.Release(ctx, e, t.Only(held), field, levels)
-	outOthers.Ambiguous = outOthers.Ambiguous || out.Ambiguous
+	outOthers.Ambiguous, outOthers.Unconfirmed = outOthers.Ambiguous || out.Ambiguous, out.Unconfirmed
 	answer.Ours = answer.Ours && others.Ours
 	return answer, outOthers
 }

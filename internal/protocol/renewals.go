@@ -112,9 +112,12 @@ type member struct {
 	position int // in the command, from 1; written by send, read after done is closed
 }
 
-// batchPatience is how many times the patience of one renewal a batch is waited for. Until then its members are
-// notified that it was not answered; after that each is sent alone, which makes many commands of one.
-const batchPatience = 4
+// BatchPatience returns for how long a batch is waited for whose renewals are waited for as long as patience. Until then its
+// members are notified that it was not answered; after that each is sent alone, which makes many commands of one. Who
+// cannot wait for so long must not be in a batch: all copies of a batch are on one connection, which may be dead.
+func BatchPatience(patience, lease time.Duration) time.Duration {
+	return min(4*patience, max(patience, lease/4))
+}
 
 func newRenewals(exec *redisexec.Executor, alone renewsOne, many renewsMany) *renewals {
 	return &renewals{exec: exec, alone: alone, many: many, oneSlot: exec.OneNode(), company: companyTime, lanes: make(map[alike]*lane)}
@@ -257,7 +260,7 @@ func (r *renewals) send(b *batch) {
 		keys, fields = append(keys, m.target.Locks()...), append(fields, m.field)
 		e.Patience = max(e.Patience, m.options.Patience)
 	}
-	e.Patience = min(batchPatience*e.Patience, max(e.Patience, b.lane.lease/4))
+	e.Patience = BatchPatience(e.Patience, b.lane.lease)
 	// Not the context of a member: one that leaves must not end the renewal of the others.
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop

@@ -148,19 +148,24 @@ func TestRenewals_WriteEvenIfTheLeaseIsLongEnough(t *testing.T) {
 		t.Fatal("the server does not count writes")
 		return 0
 	}
-	inOneMillisecond := func(leases ...int) int {
+	inOneMillisecond := func(renew func(p redis.Pipeliner)) int {
 		before := writes()
 		_, err := rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 			p.Eval(t.Context(), AcquireScript.Source, names, me, 10_000)
-			for _, lease := range leases {
-				p.Eval(t.Context(), RenewScript.Source, names, me, lease)
-			}
+			renew(p)
 			return nil
 		})
 		require.NoError(t, err)
 		require.NoError(t, rdb.Del(t.Context(), names...).Err())
 		return writes() - before
 	}
-	require.Equal(t, inOneMillisecond()+1, inOneMillisecond(10_000))
-	require.Equal(t, inOneMillisecond()+1, inOneMillisecond(9_000), "for less than is left")
+	none := inOneMillisecond(func(redis.Pipeliner) {})
+	for _, lease := range []int{10_000, 9_000} { // 9 s are less than is left
+		require.Equal(t, none+1, inOneMillisecond(func(p redis.Pipeliner) {
+			p.Eval(t.Context(), RenewScript.Source, names, me, lease)
+		}), "%d ms", lease)
+		require.Equal(t, none+1, inOneMillisecond(func(p redis.Pipeliner) {
+			p.Eval(t.Context(), RenewManyScript.Source, names, lease, 1, me)
+		}), "%d ms, together", lease)
+	}
 }

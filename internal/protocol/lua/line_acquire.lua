@@ -37,8 +37,8 @@ if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has
   if keeps < lease then keeps = ARGV[7] end
   redis.call('pexpire', KEYS[3], keeps)
   local unsubscribed = ARGV[5] ~= '' and redis.pcall('pubsub', ARGV[5], ARGV[9])[2] == 0
-  redis.call('hset', KEYS[4], ARGV[1], string.format('%.0f %s %s %s %s %s',
-    now[1] * 1000 + math.floor(now[2] / 1000) + lease, ARGV[7], ARGV[3], ARGV[8], unsubscribed and '2' or '0', ARGV[9]))
+  redis.call('hset', KEYS[4], ARGV[1], string.format('%.0f ', now[1] * 1000 + math.floor(now[2] / 1000) + lease) ..
+    ARGV[7] .. ' ' .. ARGV[3] .. ' ' .. ARGV[8] .. (unsubscribed and ' 2 ' or ' 0 ') .. ARGV[9]) -- %s would end at a NUL
   redis.call('zadd', KEYS[3], 'nx', last + 1, ARGV[1])
   redis.call('pexpire', KEYS[3], keeps) -- again, after what may have made it; the entries live as long as the line
   redis.call('pexpire', KEYS[4], keeps)

@@ -19,7 +19,8 @@ for hold = 1, holds do
   end
   if ours then
     for i = first, last do -- lengthen
-      ours = ours and (call('pttl', KEYS[i]) >= least or call('pexpire', KEYS[i], lease) == 1)
+      local left = call('pttl', KEYS[i])
+      ours = ours and call('pexpire', KEYS[i], left > least and left or lease) == 1
     end
   end
   if not ours then lost[#lost + 1] = hold end
