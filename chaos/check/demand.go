@@ -13,8 +13,8 @@ func (r Rules) asksAgain() time.Duration { return min(5*time.Second, 2*r.Poll, r
 //
 // A waiter is announced with each of its requests, so by its next one if it waited before the holder watched. A message may
 // come from an owner that has given up since, but not from one that had given up long before. Faults, and what they leave,
-// may delay or lose a message, and so may a process that does not run. On a quorum only waiters of the holder's own process
-// are announced. An owner that waits for several names waits for one of them at a time, which is known if the others are free.
+// may delay or lose a message, and so may a process that does not run. On a quorum only waiters of the holder's own Client
+// are announced, and a process may have several of them: it is not judged what is not announced. An owner that waits for several names waits for one of them at a time, which is known if the others are free.
 func (r *run) demand() {
 	calls := make(map[string][]*call)
 	for _, c := range r.calls {
@@ -41,8 +41,8 @@ func (r *run) demand() {
 		for _, c := range others {
 			since := max(c.queued, h.watched)
 			due := since + int64(r.rules.asksAgain()+r.rules.Slack)
-			if c.queued == 0 || h.wanted != 0 && h.wanted <= due || h.claimed() < due || r.gone(c) <= due ||
-				r.rules.Quorum && c.process != h.process || r.delayed(h.call, since, due) || r.delayed(c, since, due) || !onlyHolder(h, c, holds, since, due) {
+			if r.rules.Quorum || c.queued == 0 || h.wanted != 0 && h.wanted <= due || h.claimed() < due || r.gone(c) <= due ||
+				r.delayed(h.call, since, due) || r.delayed(c, since, due) || !onlyHolder(h, c, holds, since, due) {
 				continue
 			}
 			r.breach("I6", h.lock, "%s was wanted by %s since %s, and did not learn it by %s", r.of(h), c.owner, r.at(since), r.at(due))

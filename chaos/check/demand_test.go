@@ -49,7 +49,7 @@ func TestDemand_IsLearned(t *testing.T) {
 			s.by(3, "c").on("m").locks(0, 1, 0).holds(600).unlocks(700, 701, ok).lives(2000)
 			waiter(s, "l,m")
 		}},
-		{name: "of another process on a quorum", rules: quorum, record: func(s *script) {
+		{name: "on a quorum", rules: quorum, record: func(s *script) {
 			holder(s, 2, 0)
 			waiter(s, "l")
 		}},
