@@ -14,7 +14,8 @@ func (r Rules) asksAgain() time.Duration { return min(5*time.Second, 2*r.Poll, r
 // A waiter is announced with each of its requests, so by its next one if it waited before the holder watched. A message may
 // come from an owner that has given up since, but not from one that had given up long before. Faults, and what they leave,
 // may delay or lose a message, and so may a process that does not run. On a quorum only waiters of the holder's own Client
-// are announced, and a process may have several of them: it is not judged what is not announced. An owner that waits for several names waits for one of them at a time, which is known if the others are free.
+// are announced, and a process may have several of them: it is not judged what is not announced. An owner that wants several
+// names waits for one of them at a time, which is known if the others are free.
 func (r *run) demand() {
 	calls := make(map[string][]*call)
 	for _, c := range r.calls {
