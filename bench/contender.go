@@ -103,7 +103,7 @@ var contenders = []contender{
 		legend: "defaults, a pool for each server: its Redlock"},
 	{name: "rueidislock quorum", open: contend.RueidislockQuorum,
 		legend: "`KeyMajority: 2`, `NoLoopTracking: true`, `TryNextAfter: 1s`: three keys on the first server alone, because it cannot vote on servers that are no Cluster"},
-	{name: "redislock", open: contend.Redislock,
+	{name: "redislock", open: contend.Redislock(2 * time.Millisecond),
 		legend: "`LinearBackoff(2ms)`, TTL 30 s; called again after 30 s without success; it does not renew"},
 	{name: plainFloor, open: openFloor,
 		legend: "no library: one EVALSHA that sets a hash field and its expiry, one that deletes and publishes; a plain go-redis client; waits for the message"},

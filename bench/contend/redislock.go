@@ -17,17 +17,20 @@ type redislockClient struct {
 	rdb   *redis.Client
 	locks *redislock.Client
 	ttl   time.Duration
+	poll  time.Duration
 }
 
-// Redislock opens a client that polls every 2 ms.
-func Redislock(s Setup) (Client, error) {
-	rdb := GoRedis(s)
-	return &redislockClient{rdb, redislock.New(rdb), cmp.Or(s.Lease, redislockTTL)}, nil
+// Redislock opens clients that poll every so often.
+func Redislock(poll time.Duration) func(Setup) (Client, error) {
+	return func(s Setup) (Client, error) {
+		rdb := GoRedis(s)
+		return &redislockClient{rdb, redislock.New(rdb), cmp.Or(s.Lease, redislockTTL), poll}, nil
+	}
 }
 
 func (c *redislockClient) Mutex(name string) Mutex {
 	return &redislockMutex{client: c.locks, name: name, ttl: c.ttl, options: &redislock.Options{
-		RetryStrategy: redislock.LinearBackoff(2 * time.Millisecond), // has no state: one is enough
+		RetryStrategy: redislock.LinearBackoff(c.poll), // has no state: one is enough
 	}}
 }
 

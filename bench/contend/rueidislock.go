@@ -60,8 +60,21 @@ type rueidislockMutex struct {
 	cancel context.CancelFunc
 }
 
+// Lock waits until ctx ends. The hold does not end with ctx, as it would if ctx were passed on.
 func (m *rueidislockMutex) Lock(ctx context.Context) (err error) {
-	m.held, m.cancel, err = m.client.WithContext(ctx, m.name)
+	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	m.held, m.cancel, err = m.client.WithContext(waiting, m.name)
+	switch {
+	case err != nil:
+		cancel()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+	case !stop(): // ctx has ended just now
+		m.cancel()
+		return ctx.Err()
+	}
 	return err
 }
 

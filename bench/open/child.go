@@ -45,6 +45,11 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 
 // kill ends it, stopped or not, with all its descendants, and waits for its end.
 func (c *child) kill() {
+	select {
+	case <-c.done: // its number may belong to another process by now
+		return
+	default:
+	}
 	pids := descendants(c.pid())
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/relock-go/relock/bench/contend"
 )
@@ -13,7 +14,7 @@ type contender struct {
 	name   string
 	legend string // how it is set up
 	server string // which kind of server it locks on
-	// What decides before speed does, and so stands in each table: what remains of a lock if its server crashes.
+	// What decides before speed does: what remains of a lock if its server crashes.
 	durable string
 
 	open func(contend.Setup) (contend.Client, error) // nil: a worker that is not written in Go
@@ -50,16 +51,16 @@ var contenders = []contender{
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as for one Redis; `TryNextAfter: 1s`; lease 5 s, renewed"},
 	{name: "redsync", server: onRedis, durable: inMemory, open: contend.Redsync(), module: "github.com/go-redsync/redsync/v4", threads: 2000,
 		legend: "defaults: lease 8 s, not renewed; polls every 50 to 250 ms; called again after 32 failed tries"},
-	{name: "redislock", server: onRedis, durable: inMemory, open: contend.Redislock, module: "github.com/bsm/redislock", threads: 2000,
-		legend: "`LinearBackoff(2ms)`: polls every 2 ms; lease 30 s, not renewed"},
+	{name: "redislock", server: onRedis, durable: inMemory, open: contend.Redislock(100 * time.Millisecond), module: "github.com/bsm/redislock", threads: 2000,
+		legend: "`LinearBackoff(100ms)`, as in its README: polls every 100 ms; lease 30 s, not renewed"},
 	{name: "Redisson", server: onRedis, durable: inMemory, peer: peerJava, module: "redisson", threads: 128,
-		legend: "`RLock.lock()`, defaults: lease 30 s, renewed; one JVM, warmed up"},
+		legend: "`RLock.tryLock(wait)`, defaults: lease 30 s, renewed; one JVM, warmed up"},
 	{name: "redis-py", server: onRedis, durable: inMemory, peer: peerPython, module: "redis", threads: 64,
-		legend: "`Lock(timeout=30)`, `sleep=0.1` by default: polls every 100 ms; not renewed; threads of one CPython process"},
+		legend: "`Lock(timeout=30)`, `sleep=0.1` by default: polls every 100 ms; not renewed; threads of one CPython process, with hiredis"},
 	{name: "PostgreSQL", server: onPostgres, durable: "ends with its connection; no write, so nothing to sync", open: openPostgres, module: "github.com/jackc/pgx/v5", threads: 64,
 		legend: "`pg_advisory_lock` on pgx' pool, a connection for each lock that is held or waited for; no lease"},
 	{name: "etcd", server: onEtcd, durable: "log on disk, fsync; consensus, here of one node", open: openEtcd, module: "go.etcd.io/etcd/client/v3", threads: 256,
-		legend: "`concurrency.Mutex`, a session for each goroutine, from a pool; lease 60 s, renewed"},
+		legend: "`concurrency.Mutex`, a session for each goroutine that wants the same name; lease 60 s, renewed"},
 	{name: "ZooKeeper", server: onZooKeeper, durable: "log on disk, fsync; consensus, here of one node", peer: peerJava, module: "curator-recipes", threads: 128,
 		legend: "Curator's `InterProcessMutex`, one client for each JVM, warmed up; session 60 s"},
 }

@@ -24,16 +24,16 @@ func smoke(t *testing.T, names ...string) {
 						p.stop()
 					}
 				})
-				run := &cellRun{c: c, s: s, service: b.services[c.server], workers: workers, seed: 1, window: b.window}
+				run := &cellRun{c: c, s: s, service: b.services[c.name], workers: workers, seed: 1}
 				for limit := 0.0; limit == 0; b.window *= 2 { // how long one lock takes is up to the machine
-					limit, err = run.limit(b.window)
+					limit, _, err = run.limit(b.window)
 					require.NoError(t, err)
 				}
-				r, err := run.load(t.Context(), 50)
+				r, err := run.load(t.Context(), 50, b.window)
 				require.NoError(t, err)
 				require.Positive(t, r.arrivals)
 				require.Equal(t, r.arrivals, r.served+r.unserved+r.lost)
-				require.Equal(t, int64(r.arrivals), r.waits.TotalCount())
+				require.Equal(t, int64(r.served+r.unserved), r.waits.TotalCount())
 				require.Zero(t, r.overlaps)
 				require.Zero(t, r.lost)
 				require.Positive(t, r.clientCPU)
@@ -62,7 +62,7 @@ func TestContenders_MissingProgramIsNamed(t *testing.T) {
 
 func TestRecovery_HolderLearnsAndWaitersAreServed(t *testing.T) {
 	b := newTestBench(t, relockName)
-	c, s := b.contenders[0], b.services[onRedis]
+	c, s := b.contenders[0], b.services[relockName]
 	for i, ev := range events {
 		switch ev.name {
 		case "waiter", "delete":
@@ -81,7 +81,7 @@ func TestRecovery_HolderLearnsAndWaitersAreServed(t *testing.T) {
 
 func TestMemory_LocksAndWaitersTakeSome(t *testing.T) {
 	b := newTestBench(t, relockName)
-	f, err := b.measureFootprint(t.Context(), b.contenders[0], b.services[onRedis], 0)
+	f, err := b.measureFootprint(t.Context(), b.contenders[0], b.services[relockName], 0)
 	require.NoError(t, err)
 	require.Positive(t, f.HeldClient)
 	require.Positive(t, f.HeldServer)

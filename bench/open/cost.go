@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -67,7 +66,7 @@ func (e *environment) measureFootprint(ctx context.Context, c contender, s *serv
 	}
 	time.Sleep(settle)
 	f.ProcessClient = float64(memoryOf(lone)) / float64(f.Processes)
-	f.ProcessServer = math.Max(0, float64(s.memory(ctx)-before)) / float64(f.Processes)
+	f.ProcessServer = float64(s.memory(ctx)-before) / float64(f.Processes)
 	return f, ctx.Err()
 }
 
@@ -83,6 +82,6 @@ func (p *process) growth(ctx context.Context, s *service, n int, o order) (clien
 	}
 	time.Sleep(settle)
 	after, err := p.call(order{Op: opUsage}, time.Minute)
-	each := func(growth int64) float64 { return math.Max(0, float64(growth)) / float64(n) }
+	each := func(growth int64) float64 { return float64(growth) / float64(n) }
 	return each(after.Heap - before.Heap), each(s.memory(ctx) - held), err
 }

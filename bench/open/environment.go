@@ -48,7 +48,7 @@ func newEnvironment(ctx context.Context, contenders []contender) (*environment, 
 	}
 	if needs(peerPython) {
 		err = errors.Join(err, os.WriteFile(e.script, []byte(pythonScript), 0o600),
-			e.run(ctx, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", e.pythonPath, "redis=="+redisPy))
+			e.run(ctx, "python3", "-m", "pip", "install", "--quiet", "--target", e.pythonPath, "redis[hiredis]=="+redisPy))
 	}
 	if err != nil {
 		e.close()

@@ -37,10 +37,13 @@ func (r *loadResult) add(o order, a answer, spans map[int][]span) error {
 	}
 	for i, due := range o.Arrivals {
 		got := a.Got[i]
-		if got < 0 {
+		switch {
+		case got == callFailed: // it has no wait
+			continue
+		case got < 0:
 			r.unserved++
 			got = o.Duration
-		} else {
+		default:
 			r.served++
 			if len(o.Names) > 0 {
 				spans[o.Names[i]] = append(spans[o.Names[i]], span{got, a.Gave[i]})
@@ -77,7 +80,6 @@ type cellRun struct {
 	service *service
 	workers []*process
 	seed    uint64
-	window  time.Duration
 	runs    int // windows so far: each has names and arrivals of its own
 }
 
@@ -86,7 +88,7 @@ const slack = 30 * time.Second
 
 // lead is how long before a window its orders are sent.
 func (r *cellRun) lead() time.Duration {
-	return 50*time.Millisecond + time.Duration(len(r.workers))*5*time.Millisecond
+	return 100*time.Millisecond + time.Duration(len(r.workers))*5*time.Millisecond
 }
 
 // all gives each worker an order, and passes the answers on.
@@ -116,10 +118,10 @@ func (r *cellRun) name() string {
 // random returns the same numbers for each contender: they meet the same arrivals.
 func (r *cellRun) random(worker int) uint64 { return uint64(r.runs)<<16 | uint64(worker) }
 
-// limit returns the pairs of lock and unlock per second of a closed loop.
-func (r *cellRun) limit(window time.Duration) (float64, error) {
+// limit returns the pairs of lock and unlock per second of a closed loop, and the number of calls that failed.
+func (r *cellRun) limit(window time.Duration) (perSecond float64, lost int, err error) {
 	name, start, served := r.name(), time.Now().Add(r.lead()), 0
-	err := r.all(window, func(i int) order {
+	err = r.all(window, func(i int) order {
 		o := order{Op: opClosed, Name: fmt.Sprintf("%s:%d", name, i), Start: start.UnixMicro(), Duration: micros(window), Hold: micros(r.s.hold),
 			Workers: min(r.c.threads, r.s.closed/r.s.processes)}
 		if r.s.names > 0 {
@@ -127,27 +129,27 @@ func (r *cellRun) limit(window time.Duration) (float64, error) {
 		}
 		return o
 	}, func(_ order, a answer) error {
-		served += a.Served
+		served, lost = served+a.Served, lost+a.Lost
 		return nil
 	})
-	return float64(served) / window.Seconds(), err
+	return float64(served) / window.Seconds(), lost, err
 }
 
 // load has arrivals at a rate, and measures what they wait and cost.
-func (r *cellRun) load(ctx context.Context, rate float64) (loadResult, error) {
+func (r *cellRun) load(ctx context.Context, rate float64, window time.Duration) (loadResult, error) {
 	result := loadResult{waits: newHistogram()}
 	name, start, spans := r.name(), time.Now().Add(r.lead()), make(map[int][]span)
 	orders := make([]order, len(r.workers))
 	for i := range orders {
 		random := randomOf(r.seed, r.random(i))
 		orders[i] = order{Op: opLoad, Name: fmt.Sprintf("%s:%d", name, i), Start: start.UnixMicro(), Hold: micros(r.s.hold), Workers: r.c.threads,
-			Duration: micros(r.window + patience), Arrivals: arrivals(random, rate/float64(len(r.workers)), r.window)}
+			Duration: micros(window + patience), Arrivals: arrivals(random, rate/float64(len(r.workers)), window)}
 		if r.s.names > 0 {
 			orders[i].Name, orders[i].Names = name, newZipf(r.s.names, skew).draw(random, len(orders[i].Arrivals))
 		}
 	}
 	clients, servers, bytes := r.clientCPU(), r.serverCPU(), loopback()
-	err := r.all(r.window+patience, func(i int) order { return orders[i] }, func(o order, a answer) error { return result.add(o, a, spans) })
+	err := r.all(window+patience, func(i int) order { return orders[i] }, func(o order, a answer) error { return result.add(o, a, spans) })
 	result.clientCPU, result.serverCPU, result.bytes = r.clientCPU()-clients, r.serverCPU()-servers, loopback()-bytes
 	for _, holds := range spans {
 		result.overlaps += overlapping(holds)

@@ -18,7 +18,7 @@ type bench struct {
 	config
 	plan
 	*environment
-	services map[string]*service // by kind
+	services map[string]*service // by contender: each has a server of its own
 	warm     map[string][]*process
 	progress io.Writer
 	deadline time.Time
@@ -97,14 +97,11 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	}
 	for _, c := range b.contenders {
 		b.results.Versions[c.name] = b.versionOf(c)
-		if b.services[c.server] != nil {
-			continue
-		}
-		if b.services[c.server], err = b.startService(c.server); err != nil {
-			delete(b.services, c.server)
+		if b.services[c.name], err = b.startService(c.server); err != nil {
+			delete(b.services, c.name)
 			return err
 		}
-		b.results.Versions[c.server] = b.services[c.server].version
+		b.results.Versions[c.server] = b.services[c.name].version
 	}
 	return nil
 }
@@ -141,10 +138,10 @@ func (b *bench) failed(part string, err error) {
 	b.results.Failed[part] = err.Error()
 }
 
-// loads measures each contender in each scenario once. The order of contenders rotates with the rounds.
+// loads measures each contender in each scenario once, in an order that differs from round to round.
 func (b *bench) loads(ctx context.Context, round int) error {
 	for _, s := range b.scenarios {
-		for i := range b.contenders {
+		for _, i := range randomOf(b.seed, uint64(round)).Perm(len(b.contenders)) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -152,17 +149,17 @@ func (b *bench) loads(ctx context.Context, round int) error {
 				b.failed(fmt.Sprintf("round %d", round+1), errors.New("the budget is used up"))
 				return nil
 			}
-			c := b.contenders[(i+round)%len(b.contenders)]
-			if err := b.cell(ctx, c, s, round); err != nil {
-				b.failed(s.name+"/"+c.name, err)
+			c, part := b.contenders[i], fmt.Sprintf("%s/%s, round %d", s.name, b.contenders[i].name, round+1)
+			if err := b.cell(ctx, c, s, round, part); err != nil {
+				b.failed(part, err)
 			}
 		}
 	}
 	return nil
 }
 
-// cell measures the limit of a contender, and then its waits under the loads.
-func (b *bench) cell(ctx context.Context, c contender, s scenario, round int) error {
+// cell measures the limit of a contender, and then its waits under the loads. part is its name where something failed.
+func (b *bench) cell(ctx context.Context, c contender, s scenario, round int, part string) error {
 	workers, err := b.workers(c, s.processes)
 	if err != nil {
 		return err
@@ -175,23 +172,26 @@ func (b *bench) cell(ctx context.Context, c contender, s scenario, round int) er
 			}
 		}
 	}()
-	run := &cellRun{c: c, s: s, service: b.services[c.server], workers: workers, seed: b.seed + uint64(round), window: b.window}
-	if _, err := run.limit(b.window / 4); err != nil { // connections, scripts, pools
+	run := &cellRun{c: c, s: s, service: b.services[c.name], workers: workers, seed: b.seed + uint64(round)}
+	if _, _, err := run.limit(b.window / 4); err != nil { // connections, scripts, pools
 		return err
 	}
-	limit, err := run.limit(b.window * 3 / 4)
+	limit, lost, err := run.limit(b.window * 3 / 4)
 	if err != nil {
 		return err
+	}
+	if lost > 0 {
+		b.failed(part, fmt.Errorf("%d calls failed in the closed loop", lost))
 	}
 	if limit == 0 {
 		return errors.New("no lock was acquired in the closed loop")
 	}
 	for _, l := range levels {
-		rate := limit * l.share
+		rate, window := limit*l.share, b.window
 		if l.share == 0 {
-			rate = s.same
+			rate, window = s.same, b.window*time.Duration(s.long)
 		}
-		result, err := run.load(ctx, rate)
+		result, err := run.load(ctx, rate, window)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (b *bench) cell(ctx context.Context, c contender, s scenario, round int) er
 		if b.results.Load[key] == nil {
 			b.results.Load[key] = &cell{}
 		}
-		b.results.Load[key].add(limit, b.window, result)
+		b.results.Load[key].add(limit, window, result)
 	}
 	b.say("round %d, %s, %s: limit %.0f per s", round+1, s.name, c.name, limit)
 	if c.peer == peerJava { // a JVM that has just started would be measured cold
@@ -221,7 +221,7 @@ func (b *bench) workers(c contender, n int) ([]*process, error) {
 	}
 	var workers []*process
 	for range n {
-		p, err := b.startProcess(c, order{Addr: b.services[c.server].addr})
+		p, err := b.startProcess(c, order{Addr: b.services[c.name].addr})
 		if err != nil {
 			for _, p := range workers {
 				p.stop()
@@ -231,8 +231,11 @@ func (b *bench) workers(c contender, n int) ([]*process, error) {
 		workers = append(workers, p)
 	}
 	if c.peer == peerJava {
-		run := &cellRun{c: c, s: scenario{name: "warm", processes: n, closed: max(64, 2*n)}, service: b.services[c.server], workers: workers, seed: uint64(n)}
-		if _, err := run.limit(min(warmUp, 3*b.window)); err != nil {
+		run := &cellRun{c: c, s: scenario{name: "warm", processes: n, closed: max(64, 2*n)}, service: b.services[c.name], workers: workers, seed: uint64(n)}
+		if _, _, err := run.limit(min(warmUp, 3*b.window)); err != nil {
+			for _, p := range workers {
+				p.stop()
+			}
 			return nil, err
 		}
 	}
@@ -241,7 +244,13 @@ func (b *bench) workers(c contender, n int) ([]*process, error) {
 
 func (b *bench) footprints(ctx context.Context) {
 	for _, c := range b.contenders {
-		f, err := b.measureFootprint(ctx, c, b.services[c.server], 0)
+		s, err := b.startService(c.server) // of its own: what ended before would free memory meanwhile
+		if err != nil {
+			b.failed("memory/"+c.name, err)
+			continue
+		}
+		f, err := b.measureFootprint(ctx, c, s, 0)
+		s.close()
 		if err != nil {
 			b.failed("memory/"+c.name, err)
 			continue
@@ -251,13 +260,27 @@ func (b *bench) footprints(ctx context.Context) {
 	}
 }
 
-// recoverAtOnce is how many contenders recover at a time, each with a server of its own: nearly all of that time they wait.
+// recoverAtOnce is how many contenders recover at a time, each with a server of its own: nearly all of that time they wait. JVMs,
+// whose start takes seconds of processor time, have the machine to themselves.
 const recoverAtOnce = 3
+
+// recoverTogether returns the contenders that recover at a time.
+func recoverTogether(all []contender) [][]contender {
+	var java, others []contender
+	for _, c := range all {
+		if c.peer == peerJava {
+			java = append(java, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return slices.Concat(slices.Collect(slices.Chunk(others, recoverAtOnce)), slices.Collect(slices.Chunk(java, recoverAtOnce)))
+}
 
 // recoveries makes each fault for each contender.
 func (b *bench) recoveries(ctx context.Context) error {
 	for try := range b.recovery {
-		for some := range slices.Chunk(b.contenders, recoverAtOnce) {
+		for _, some := range recoverTogether(b.contenders) {
 			var all sync.WaitGroup
 			for _, c := range some {
 				all.Go(func() { b.recover(ctx, c, try) })

@@ -26,7 +26,8 @@ func load(c contend.Client, o order) answer {
 				var failure error
 				if a.Got[i], a.Gave[i], failure = once(ctx, c, o, i); failure != nil {
 					lost.Add(1)
-				} else if a.Got[i] >= 0 {
+				}
+				if a.Got[i] >= 0 {
 					served.Add(1)
 				}
 			}
@@ -46,14 +47,14 @@ func load(c contend.Client, o order) answer {
 	return a
 }
 
-// once is one arrival: when it had the lock, and when it began to unlock; -1 if it never had it.
+// once is one arrival: when it had the lock, and when it began to unlock; timedOut or callFailed if it never had it.
 func once(ctx context.Context, c contend.Client, o order, i int) (got, gave int64, err error) {
 	m := c.Mutex(o.nameOf(i))
 	if err := m.Lock(ctx); err != nil {
 		if isEnd(ctx, err) {
-			err = nil
+			return timedOut, timedOut, nil
 		}
-		return -1, -1, err
+		return callFailed, callFailed, err
 	}
 	got = now() - o.Start
 	if o.Hold > 0 {

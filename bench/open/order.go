@@ -44,7 +44,7 @@ type answer struct {
 	Err string `json:"err,omitempty"`
 	At  int64  `json:"at,omitempty"` // lock: when it was held; unlock, lost: when that was
 
-	Got    []int64 `json:"got,omitempty"`  // load: when each arrival had its lock, after the start; -1: never
+	Got    []int64 `json:"got,omitempty"`  // load: when each arrival had its lock, after the start; or timedOut, or callFailed
 	Gave   []int64 `json:"gave,omitempty"` // load: when its unlock began
 	Served int     `json:"served,omitempty"`
 	Lost   int     `json:"lost,omitempty"` // load, closed: calls that failed, and locks that were lost
@@ -53,6 +53,12 @@ type answer struct {
 	GCs    int64 `json:"gcs,omitempty"`    // load: garbage collections
 	Heap   int64 `json:"heap,omitempty"`   // usage: bytes in use
 }
+
+// In place of a time of an answer: an arrival that had no lock, because its time was over, or because the call failed.
+const (
+	timedOut   = -1
+	callFailed = -2
+)
 
 func micros(d time.Duration) int64 { return d.Microseconds() }
 

@@ -17,10 +17,10 @@ const (
 	startOfFleet = 60 * time.Second       // of JVMs, once
 	startOfCell  = 400 * time.Millisecond // workers
 	startOfLone  = 60 * time.Millisecond  // one of a fleet
-	startOfLevel = 250 * time.Millisecond // orders and answers
+	startOfLevel = 300 * time.Millisecond // orders and answers
 	waitOfLevel  = 300 * time.Millisecond // for the unserved, on average
 	footprintOf  = 10 * time.Second       // memory of a contender
-	recoveryOf   = 50 * time.Second       // all events of a contender, once
+	recoveryOf   = 60 * time.Second       // all events of a contender, once
 	slowly       = 3                      // times that, where each process is a JVM
 	leastWindow  = 200 * time.Millisecond // below that a p99 means nothing
 	mostWindow   = 5 * time.Second
@@ -33,7 +33,7 @@ func (c config) plan() (plan, error) {
 	for _, s := range c.scenarios {
 		each := startOfCell + time.Duration(s.processes)*startOfLone + time.Duration(len(levels)+1)*startOfLevel + time.Duration(len(levels))*waitOfLevel
 		perRound += each * time.Duration(len(c.contenders))
-		windows += (float64(len(levels)) + limitShare) * float64(len(c.contenders))
+		windows += (float64(len(levels)-1+s.long) + limitShare) * float64(len(c.contenders))
 	}
 	p.fixed += perRound * time.Duration(c.rounds)
 	for _, one := range c.contenders {

@@ -26,7 +26,7 @@ func (r *results) pictureLink() string {
 
 // picture shows how the p99 grows with the load: a panel for each scenario, with some of the contenders.
 func (r *results) picture() string {
-	shown := []string{relockName, "rueidislock", "redsync", "redislock", "Redisson", "etcd"}
+	shown := []string{relockName, "rueidislock", "redsync", "redislock", "Redisson", "PostgreSQL", "etcd", "ZooKeeper"}
 	var panels []draw.Panel
 	for _, s := range scenarios {
 		panel := draw.Panel{Title: s.title + ": p99, ms", Along: "% of its own limit", Ticks: []float64{20, 50, 80, 95}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -65,6 +66,7 @@ type recoveryRun struct {
 	holder  *process
 	crowd   []*process
 	served  []served // of the waiters, in the order in which they began to wait
+	phase   time.Duration // for how long the lock is held before the fault
 }
 
 // served is the answer that a waiter waits for.
@@ -92,7 +94,7 @@ func (r *recoveryRun) begin() (err error) {
 }
 
 // gather starts the processes of the waiters, then a holder, and then has the waiters wait, process after process. So a lock
-// that is not renewed is nearly as young as its lease allows when the fault comes.
+// that is not renewed is young when the fault comes.
 func (r *recoveryRun) gather() error {
 	r.open.Lease = micros(recoveryLease)
 	for range waitingProcesses {
@@ -111,6 +113,7 @@ func (r *recoveryRun) gather() error {
 		}
 		time.Sleep(betweenProcesses)
 	}
+	time.Sleep(r.phase)
 	return nil
 }
 
@@ -162,11 +165,15 @@ func (r *recoveryRun) learns(fault func() error) (outcome, error) {
 	answers := r.holder.send(order{Op: opLost, Name: r.name})
 	// A worker whose library has no notice answers at once.
 	if _, err := r.holder.receive(answers, 200*time.Millisecond); !errors.Is(err, errNoAnswer) {
-		if err != nil && err.Error() == noNotice {
+		switch {
+		case err == nil:
+			err = errors.New("the holder was notified before the fault")
+		case err.Error() == noNotice:
 			o.Note, err = noNotice, nil
 		}
 		return o, err
 	}
+	time.Sleep(r.phase)
 	at := time.Now()
 	if err := fault(); errors.Is(err, errNotHere) {
 		o.Note = err.Error()
@@ -183,7 +190,9 @@ func (r *recoveryRun) learns(fault func() error) (outcome, error) {
 }
 
 func (e *environment) playRecovery(ctx context.Context, c contender, s *service, ev event, try int) (o outcome, err error) {
-	r := &recoveryRun{e: e, c: c, service: s, name: fmt.Sprintf("recovery:%s:%s:%d", c.name, ev.name, try), open: order{Addr: s.addr}}
+	// The same moment for all contenders, and another one each time: where a lock is renewed, it matters when the last renewal was.
+	phase := time.Duration(rand.New(rand.NewPCG(uint64(try), uint64(len(ev.name)))).Int64N(int64(recoveryLease / 3)))
+	r := &recoveryRun{e: e, c: c, service: s, name: fmt.Sprintf("recovery:%s:%s:%d", c.name, ev.name, try), open: order{Addr: s.addr}, phase: phase}
 	defer r.stop()
 	return ev.play(ctx, r)
 }

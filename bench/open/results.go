@@ -70,8 +70,8 @@ func (c *cell) add(limit float64, window time.Duration, r loadResult) {
 
 // quantile returns the wait of all rounds that a percentage of the arrivals did not exceed.
 func (c *cell) quantile(percent float64) float64 {
-	if c.all == nil || c.all.TotalCount() == 0 {
-		return math.NaN()
+	if c.all == nil || float64(c.all.TotalCount())*(100-percent) < 100 && percent < 100 {
+		return math.NaN() // not one of them is beyond it
 	}
 	return float64(c.all.ValueAtQuantile(percent))
 }

@@ -69,7 +69,7 @@ func TestTables_QuantilesAreOfAllRounds(t *testing.T) {
 	c := filled(1).Load[cellKey("hot", relockName, sameLoad)]
 	require.Equal(t, "1.52 · 2.02 · 2.04 · 2.05", c.waits())
 	c.Unserved, c.Lost, c.Overlaps = 6, 2, 1
-	require.Contains(t, c.waits(), "(0.10 % unserved) (2 failed) (**1 holds overlapped**)")
+	require.Contains(t, c.waits(), "(0.10 % unserved) (2 failed, **1 holds overlapped**)")
 }
 
 func TestRecovery_WhatNeverCameIsMoreThanTheObservation(t *testing.T) {
@@ -97,7 +97,7 @@ func TestPlan_WindowsKeepToTheBudget(t *testing.T) {
 	require.NoError(t, err)
 	p, err := c.plan()
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, p.window, time.Second, "the whole run within an hour")
+	require.GreaterOrEqual(t, p.window, 700*time.Millisecond, "the whole run within an hour: some hundred arrivals at the same load for all")
 
 	c.budget = time.Minute
 	_, err = c.plan()

@@ -67,7 +67,7 @@ func sortedKeys[V any](m map[string]V) []string {
 // contenders lists who took part, and what remains of their locks.
 func (r *results) contenders() string {
 	var b strings.Builder
-	b.WriteString("| | version | server | what a crash of the server leaves of a lock | configured |\n|---|---|---|---|---|\n")
+	b.WriteString("| | version | server | what a crash of the server leaves of a lock | waiters of a process | configured |\n|---|---|---|---|--:|---|\n")
 	for _, c := range contenders {
 		configured := c.legend
 		if why, missing := r.Missing[c.name]; missing {
@@ -77,7 +77,7 @@ func (r *results) contenders() string {
 		if version == "" && strings.HasPrefix(c.name, relockName) {
 			version = "this tree"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.name, version, strings.TrimSpace(c.server+" "+r.Versions[c.server]), c.durable, configured)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %s |\n", c.name, version, strings.TrimSpace(c.server+" "+r.Versions[c.server]), c.durable, c.threads, configured)
 	}
 	return b.String()
 }
@@ -112,12 +112,12 @@ func (r *results) scenario(name string) string {
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "\nThe same load for all, %.0f per second:\n\n", s.same)
-	b.WriteString("| | p50, ms | p99, ms | p99.9, ms | max, ms | unserved | p99 ÷ that of relock |\n|---|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| | p50, ms | p99, ms | p99.9, ms | max, ms | unserved | failed | p99 ÷ the p99 of relock |\n|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	ours := r.Load[cellKey(name, relockName, sameLoad)]
 	for _, c := range took {
 		one := r.Load[cellKey(name, c.name, sameLoad)]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", c.name, intervalOf(one.P50).print(1000), intervalOf(one.P99).print(1000),
-			number(one.quantile(99.9)/1000), number(one.quantile(100)/1000), one.unserved(), beside(c, one, ours))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", c.name, intervalOf(one.P50).print(1000), intervalOf(one.P99).print(1000),
+			number(one.quantile(99.9)/1000), number(one.quantile(100)/1000), one.unserved(), one.wrong(), beside(c, one, ours))
 	}
 	return b.String()
 }
@@ -141,11 +141,20 @@ func (c *cell) waits() string {
 	if c.Unserved > 0 {
 		text += fmt.Sprintf(" (%s unserved)", c.unserved())
 	}
+	if c.Lost > 0 || c.Overlaps > 0 {
+		text += fmt.Sprintf(" (%s)", c.wrong())
+	}
+	return text
+}
+
+// wrong is what went wrong with calls, and with exclusion.
+func (c *cell) wrong() string {
+	text := fmt.Sprint(c.Lost)
 	if c.Lost > 0 {
-		text += fmt.Sprintf(" (%d failed)", c.Lost)
+		text += " failed"
 	}
 	if c.Overlaps > 0 {
-		text += fmt.Sprintf(" (**%d holds overlapped**)", c.Overlaps)
+		text += fmt.Sprintf(", **%d holds overlapped**", c.Overlaps)
 	}
 	return text
 }
@@ -157,7 +166,7 @@ func (c *cell) unserved() string {
 	return fmt.Sprintf("%.2f %%", 100*float64(c.Unserved)/float64(c.Arrivals))
 }
 
-// beside compares a p99 to that of relock. A difference that the rounds do not show is none.
+// beside compares a p99 to the p99 of relock. A difference that the rounds do not show is none.
 func beside(c contender, one, ours *cell) string {
 	if ours == nil || c.name == relockName {
 		return ""

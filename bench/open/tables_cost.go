@@ -52,6 +52,9 @@ func outcomes(all []outcome, learns bool) string {
 	if all[0].Note == errNotHere.Error() {
 		return "–"
 	}
+	if all[0].Note != "" {
+		return all[0].Note
+	}
 	column := func(of func(outcome) float64) string {
 		var times []float64
 		for _, o := range all {

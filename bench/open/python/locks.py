@@ -30,17 +30,24 @@ def name_of(o, i):
     return f"{o['name']}:{names[i % len(names)] if names else i}"
 
 
+FAILED = -2  # of an answer: see order.go
+
+
 def once(o, i, end):
-    """One lock with its unlock: when it was held, and when its unlock began."""
-    lock = lock_of(name_of(o, i))
-    if not lock.acquire(blocking_timeout=max(0, (end - now()) / 1e6)):
-        return -1, -1
-    got = now() - o["start"]
-    if o.get("hold"):
-        time.sleep(o["hold"] / 1e6)
-    gave = now() - o["start"]
-    lock.release()
-    return got, gave
+    """One lock with its unlock: when it was held, when its unlock began, and whether a call failed."""
+    got = gave = -1
+    try:
+        lock = lock_of(name_of(o, i))
+        if not lock.acquire(blocking_timeout=max(0, (end - now()) / 1e6)):
+            return got, gave, False
+        got = now() - o["start"]
+        if o.get("hold"):
+            time.sleep(o["hold"] / 1e6)
+        gave = now() - o["start"]
+        lock.release()
+        return got, gave, False
+    except redis.RedisError:
+        return (got, gave, True) if got >= 0 else (FAILED, FAILED, True)
 
 
 def pause_until(instant):
@@ -57,9 +64,8 @@ def load(o):
 
     def work():
         while (i := due.get()) is not None:
-            try:
-                got[i], gave[i] = once(o, i, end)
-            except redis.RedisError:
+            got[i], gave[i], failed = once(o, i, end)
+            if failed:
                 lost.append(i)
 
     threads = [threading.Thread(target=work) for _ in range(min(o["workers"], len(arrivals)))]
@@ -87,15 +93,10 @@ def closed(o):
             with lock:
                 counts["next"] += 1
                 i = counts["next"]
-            try:
-                got, _ = once(o, i, end)
-            except redis.RedisError:
-                got = None
+            got, _, failed = once(o, i, end)
             with lock:
-                if got is None:
-                    counts["lost"] += 1
-                elif got >= 0 and now() <= end:
-                    counts["served"] += 1
+                counts["lost"] += failed
+                counts["served"] += got >= 0 and now() <= end and not failed
 
     threads = [threading.Thread(target=work) for _ in range(o["workers"])]
     for t in threads:

@@ -2,14 +2,16 @@ package relock.open;
 
 import java.lang.management.GarbageCollectorMXBean;
 import java.lang.management.ManagementFactory;
-import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
 /** The loads: what openloop.go does with goroutines, with threads. */
 final class Load {
+    private static final long FAILED = -2; // of an answer: see order.go
+
     private final Library library;
     private final Order order;
     private final AtomicInteger served = new AtomicInteger();
@@ -26,7 +28,7 @@ final class Load {
         long[] got = new long[arrivals.length];
         long[] gave = new long[arrivals.length];
         long collections = collections();
-        ExecutorService pool = Executors.newFixedThreadPool(order.workers());
+        ThreadPoolExecutor pool = threads(Math.max(1, Math.min(order.workers(), arrivals.length)));
         for (int i = 0; i < arrivals.length; i++) {
             int me = i;
             pauseUntil(order.start() + arrivals[i]);
@@ -37,13 +39,20 @@ final class Load {
         return new Answer(0, null, 0, got, gave, served.get(), lost.get(), collections() - collections, 0);
     }
 
+    /** All threads run before the first arrival is due: to start one takes longer than many a lock. */
+    private static ThreadPoolExecutor threads(int n) {
+        ThreadPoolExecutor pool = (ThreadPoolExecutor) Executors.newFixedThreadPool(n);
+        pool.prestartAllCoreThreads();
+        return pool;
+    }
+
     /** Locks and unlocks in a loop, and counts the pairs that end in time. */
     Answer closed() throws InterruptedException {
         pauseUntil(order.start());
         long end = order.start() + order.duration();
         AtomicInteger next = new AtomicInteger();
         AtomicInteger inTime = new AtomicInteger();
-        ExecutorService pool = Executors.newFixedThreadPool(order.workers());
+        ThreadPoolExecutor pool = threads(order.workers());
         for (int i = 0; i < order.workers(); i++) {
             pool.execute(() -> {
                 long[] got = new long[1];
@@ -83,6 +92,9 @@ final class Load {
             lock.unlock();
         } catch (Exception e) {
             lost.incrementAndGet();
+            if (got[at] < 0) {
+                got[at] = FAILED;
+            }
         }
     }
 
