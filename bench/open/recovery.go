@@ -65,7 +65,7 @@ type recoveryRun struct {
 	open    order // how clients connect
 	holder  *process
 	crowd   []*process
-	served  []served // of the waiters, in the order in which they began to wait
+	served  []served      // of the waiters, in the order in which they began to wait
 	phase   time.Duration // for how long the lock is held before the fault
 }
 
