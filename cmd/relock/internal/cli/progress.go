@@ -34,6 +34,7 @@ func (r *runner) showProgress() (done func()) {
 
 func (r *runner) progress(ctx context.Context) {
 	began, shown := time.Now(), false
+	r.ids = map[string]bool{r.locks.ID(): true}
 	var holder string
 	var since time.Time
 	for pause := quietWait; ; pause = progressEvery {
@@ -45,6 +46,7 @@ func (r *runner) progress(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
+		r.ids[r.locks.ID()] = true
 		l, err := r.look(ctx)
 		if ctx.Err() != nil {
 			continue
@@ -85,7 +87,7 @@ func (r *runner) situation(l *look.Lock, had time.Duration) string {
 		}
 	}
 	for i, w := range l.Waiters {
-		if keys.ClientOf(w.Owner) == r.locks.ID() {
+		if r.ids[keys.ClientOf(w.Owner)] {
 			return text + fmt.Sprintf(", place %d of %d in line", i+1, l.Waiting)
 		}
 	}

@@ -27,6 +27,7 @@ type runner struct {
 	signals *child.Signals
 	locks   *relock.Client
 	lock    lock
+	ids     map[string]bool // that locks has had, as seen by the progress: an entry in the line keeps the one with which it was made
 
 	contended chan struct{} // has something when the wait has begun
 	refused   atomic.Bool   // Redis has answered that the lock is taken

@@ -53,6 +53,15 @@ func TestRunner_CommandNeedNotWaitForALongerLease(t *testing.T) {
 	}
 }
 
+// The client takes another id while it waits, because an answer was late.
+func TestRunner_PlaceInLineIsShownWhateverTheClientIsCalledNow(t *testing.T) {
+	a := &app{console: &console{out: io.Discard, err: io.Discard}}
+	r := newRunner(a, &runFlags{}, nil, "a", nil)
+	r.ids = map[string]bool{"before": true, "now": true}
+	l := &look.Lock{Holders: []look.Holder{{Owner: "x:1"}}, Waiters: []look.Waiter{{Owner: "y:1"}, {Owner: "before:1"}}, Waiting: 2}
+	require.Equal(t, "held by x:1, place 2 of 2 in line", r.situation(l, 0))
+}
+
 func TestRunner_WaitForASlotShowsHowManyAreInUse(t *testing.T) {
 	a := &app{console: &console{out: io.Discard, err: io.Discard}}
 	r := newRunner(a, &runFlags{slots: 4}, nil, "a", nil)
