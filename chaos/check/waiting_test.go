@@ -101,6 +101,14 @@ func TestWaiting_EndsWhenItIsOver(t *testing.T) {
 			s.pause(2, 100, 1000)
 			s.by(2, "b").waits(5, 1190, 150, ended).lives(9000)
 		}},
+		{name: "when the process gets to run, long after it may go on", record: func(s *script) {
+			s.pause(2, 100, 500)
+			s.by(2, "b").waits(5, 1490, 150, ended).beats(0, 80).beats(1400, 1600).lives(9000)
+		}},
+		{name: "long after the process goes on, though it runs", want: []string{"I6"}, record: func(s *script) {
+			s.pause(2, 100, 500)
+			s.by(2, "b").waits(5, 1490, 150, ended).beats(0, 80).beats(500, 1600).lives(9000)
+		}},
 		{name: "when the process goes on after two stalls in a row", record: func(s *script) {
 			s.by(2, "b").waits(5, 1190, 150, ended).beats(0, 50).beats(600, 600).beats(1000, 1050).lives(9000)
 		}},
