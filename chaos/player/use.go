@@ -243,8 +243,8 @@ func (u *use) watch() {
 	}
 }
 
-// watchDemand records when the library reports that other owners want the lock, as long as it is held. That of a read lock is
-// closed by writers only, and a permit has none.
+// watchDemand records when the library reports that other owners want the lock, as long as it is held. The channel of
+// a read lock is closed by writers only, and a permit has none.
 func (u *use) watchDemand() {
 	m, has := u.m.(interface {
 		Wanted(ctx context.Context) <-chan struct{}
