@@ -404,7 +404,7 @@ writes = n.Field + keys.WriteSuffix
 		Name:   "permit-min-hold-unannounced",
 		Breaks: "the first in line does not learn that a permit was released, and stays reserved until its min hold ends",
 		Edits:  []Edit{{Old: "if head and", New: "if false and"}},
-		Catch:  []string{"permits-calm"},
+		Catch:  []string{"permits-kept"},
 	},
 	{
 		Name:   "permit-overtakes",

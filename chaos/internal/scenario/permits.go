@@ -75,6 +75,16 @@ var targetedAtPermits = []*Scenario{
 		}},
 	},
 	{
+		Number: 141, Name: "permits-kept",
+		What: "no fault at all, and one permit, which half of the time is released early: the first in line learns when the min hold ends",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: permitted().With(func(w *worker.Workload) {
+				w.TTL, w.Poll, w.Fixed, w.Long, w.Heavy, w.MinHold, w.Limit = 3*time.Second, 2*time.Second, 0, 0, 0, 0.5, 1
+			}),
+		}},
+	},
+	{
 		Number: 133, Name: "permits-expire",
 		What: "no fault at all: permits that are not renewed, and kept for longer than their lease, are in use until it ends, and those that are released early until their min hold does",
 		setups: []stage.Setup{{

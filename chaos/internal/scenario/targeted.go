@@ -172,11 +172,12 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 130, Name: "async-slow",
-		What: "no fault but a slow network: Unlocks return before Redis has answered, and their owners lock again meanwhile, as fair locks and others",
+		What: "no fault but a slow network: Unlocks return before Redis has answered, often while a renewal is under way, and their owners lock again meanwhile, as fair locks and others",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{slowness},
 			Work: plain().With(func(w *worker.Workload) {
-				w.Async, w.Fair, w.Processes, w.Workers, w.Names, w.Joint, w.Fixed, w.Long = 1, 0.5, 2, 2, 1, 0, 0, 0
+				w.Async, w.Fair, w.Processes, w.Workers, w.Names, w.Joint, w.Fixed = 1, 0.5, 2, 2, 1, 0, 0
+				w.Long, w.Lasting = 0.5, [2]float64{0.35, 0.8} // a renewal begins at a third of the TTL, and its release waits for it
 			}),
 		}},
 	},
