@@ -92,3 +92,20 @@ func TestJob_CannotBeSuspendedWhileItHolds(t *testing.T) {
 		requireFree(t, s.Client(t), "a")
 	}
 }
+
+// The terminal belongs to the command, so Ctrl-C reaches that alone.
+func TestJob_InterruptEndsTheScriptAroundIt(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"sh", "bash", "dash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			s, url := server(t)
+			p, tty := shellOnTerminal(t, url, shell, `"$0" run a -- sh -c 'echo ready; exec sleep 60'; echo after; true`)
+			p.awaitOut(t, "ready")
+			write(t, tty, "\x03")
+			require.Equal(t, 130, p.wait(t))
+			require.NotContains(t, p.out.String(), "after")
+			requireFree(t, s.Client(t), "a")
+		})
+	}
+}

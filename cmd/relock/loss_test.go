@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"context"
 	"os"
 	"strconv"
 	"strings"
@@ -152,4 +153,72 @@ func TestLoss_MaxHoldEndsTheCommandAndItsChildren(t *testing.T) {
 	code, _, stderr := run(t, url, "run", "--max-hold", "200ms", "a", "--", "sleep", "60")
 	require.Equal(t, 124, code)
 	require.Contains(t, stderr, "--max-hold 200ms reached")
+}
+
+// The inner relock has its command in a process group of its own.
+func TestLoss_EndsTheCommandOfARelockInside(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	registrationsRemain(t, s)
+	for name, c := range map[string]struct {
+		script string
+		code   int
+	}{
+		"stubborn":              {`sh -c 'trap "" TERM; echo $$; exec >/dev/null 2>&1; ` + loop("sleep 0.05") + `' & wait`, 137},
+		"stubborn, without one": {`sh -c 'trap "" TERM; echo $$; exec >/dev/null 2>&1; ` + loop("sleep 0.05") + `' & trap "exit 0" TERM; wait`, 137},
+		"slow":                  {`sh -c 'trap "sleep 0.2; exit" TERM; echo $$; exec >/dev/null 2>&1; ` + loop("sleep 0.02") + `'; true`, 124},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lock := "a " + name
+			p := start(t, url, "run", "--max-hold", "500ms", "--kill-after", "1s", lock, "--", program, "run", "--ttl", "6s", "b "+name, "--", "sh", "-c", c.script)
+			p.awaitOut(t, "\n")
+			pid, err := strconv.Atoi(strings.TrimSpace(p.out.String()))
+			require.NoError(t, err)
+			require.Equal(t, c.code, p.wait(t))
+			require.False(t, alive(pid), "it is gone before the lock is free")
+			requireFree(t, s.Client(t), lock)
+		})
+	}
+}
+
+func TestLoss_StandardErrorThatNobodyReadsDelaysNothing(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	registrationsRemain(t, s)
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	defer write.Close()
+	require.NoError(t, write.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
+	for err == nil {
+		_, err = write.Write(make([]byte, 1<<12))
+	}
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the pipe is full")
+	file := inDir(t, "beats")
+	cmd := command(t, url, "run", "--ttl", "3s", "--kill-after", "500ms", "a", "--", "sh", "-c", "echo ready; exec 2>/dev/null; "+loop("date +%s%N >> "+file+"; sleep 0.02"))
+	p := &process{cmd: cmd, out: &output{}, err: &output{}, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.out, write
+	require.NoError(t, cmd.Start())
+	go func() {
+		defer close(p.ended)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(p.stop)
+	p.awaitOut(t, "ready")
+	require.NoError(t, s.Pause())
+	paused := time.Now()
+	require.Equal(t, 124, p.wait(t))
+	require.NoError(t, s.Resume())
+	all := beats(t, file)
+	require.Less(t, all[len(all)-1].Sub(paused), 3*time.Second, "its lease was over by then")
+}
+
+// registrationsRemain deletes what a relock has registered that could not remove it, because it or Redis was stopped.
+func registrationsRemain(t *testing.T, s *redistest.Server) {
+	rdb := s.Client(t)
+	t.Cleanup(func() {
+		ctx := context.Background() // the context of t is over
+		rdb.Del(ctx, rdb.Keys(ctx, "relock_client:*").Val()...)
+	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/pagetest"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -249,4 +250,44 @@ func TestRun_HostAndProcessOfAHolderAreShown(t *testing.T) {
 	p.signal(t, sigTerm)
 	require.Equal(t, 143, p.wait(t))
 	require.Equal(t, []string{"redisson_lock_token:{a}"}, s.Client(t).Keys(t.Context(), "*").Val())
+}
+
+// As systemctl stop: the shell ends at once, and the program that it runs in the foreground does not.
+func TestRun_SignalThatAsksToEndIsFollowedByAWaitForAll(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	order := inDir(t, "order")
+	holder := start(t, url, "run", "a", "--", "sh", "-c", `sh -c 'trap "sleep 0.5; echo stopped >>`+order+`; exit 0" TERM; echo ready; `+loop("sleep 0.02")+`'; true`)
+	holder.awaitOut(t, "ready")
+	next := start(t, url, "run", "a", "--", "sh", "-c", "echo started >>"+order)
+	awaitWaiters(t, s.Client(t), "a", 1)
+	holder.signal(t, sigTerm)
+	require.Equal(t, 143, holder.wait(t))
+	require.Equal(t, 0, next.wait(t))
+	require.Equal(t, "stopped\nstarted\n", pagetest.Read(t, order))
+}
+
+func TestRun_WaitAfterASignalEndsWithKillAfter(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	fifo := fifo(t)
+	p := start(t, url, "run", "--kill-after", "200ms", "a", "--", "sh", "-c", `sh -c 'trap "" TERM; echo ready; read x < `+fifo+`'; true`)
+	p.awaitOut(t, "ready")
+	p.signal(t, sigTerm)
+	redistest.Eventually(t, "it no longer waits", func() bool { return strings.Contains(p.err.String(), "some of its processes have not") })
+	requireFree(t, s.Client(t), "a")
+	require.NoError(t, os.WriteFile(fifo, []byte("\n"), 0))
+	require.Equal(t, 143, p.wait(t))
+}
+
+func TestRun_IsNotSuspendedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	start(t, url, "run", "a", "--", "sh", "-c", "echo ready; exec sleep 60").awaitOut(t, "ready")
+	p := start(t, url, "run", "a", "--", "true")
+	awaitWaiters(t, s.Client(t), "a", 1)
+	p.signal(t, syscall.SIGTSTP)
+	redistest.Eventually(t, "it says why not", func() bool { return strings.Contains(p.err.String(), "cannot be suspended") })
+	p.signal(t, sigTerm)
+	require.Equal(t, 143, p.wait(t))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"os/signal"
-	"time"
 )
 
 // Child is a command that was started: there is none on this system.
@@ -35,8 +34,14 @@ func (c *Child) Terminate() {}
 // Kill does nothing.
 func (c *Child) Kill() {}
 
-// AwaitGone is true.
-func (c *Child) AwaitGone(time.Time) bool { return true }
+// Gone is never closed.
+func (c *Child) Gone() <-chan struct{} { return nil }
+
+// Interrupted is false.
+func (c *Child) Interrupted() bool { return false }
+
+// DieInterrupted does nothing.
+func DieInterrupted() {}
 
 // Signals delivers the signals to this process.
 type Signals struct{ C chan os.Signal }
@@ -63,6 +68,12 @@ func (s *Signals) Pending() os.Signal {
 		return nil
 	}
 }
+
+// Stops is false: no signal suspends this process.
+func Stops(os.Signal) bool { return false }
+
+// AsksToEnd is true.
+func AsksToEnd(os.Signal) bool { return true }
 
 // EndsWait reports whether sig ends a wait.
 func EndsWait(os.Signal) bool { return true }

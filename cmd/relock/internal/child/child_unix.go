@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,6 +23,8 @@ type Child struct {
 	warn     func(string)
 	ended    chan struct{}
 	status   unix.WaitStatus // after ended
+
+	forbidden sync.Once // the warning that it may not be signalled
 }
 
 // Start starts a command with the standard input and outputs of this process. When the command needs the terminal, it
@@ -50,6 +53,7 @@ func (c *Child) start(argv, env []string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.terminal.lendFromStart(cmd.SysProcAttr)
 	dieWithParent(cmd.SysProcAttr)
+	adoptOrphans()
 	err := cmd.Start()
 	// From the background, where this process is while the terminal is lent, to take it back or to write to it would
 	// stop this process. The command has not inherited this.
@@ -66,8 +70,8 @@ func (c *Child) start(argv, env []string) error {
 // brings a running job to the foreground.
 const lookAgain = 100 * time.Millisecond
 
-// wait waits for the end of the command, and reaps all others. As process 1 of a container, or as a subreaper, this
-// process inherits what has lost its parent, and nobody else can reap that.
+// wait waits for the end of the command, and reaps all others. This process inherits what has lost its parent (adoptOrphans), and
+// nobody else can reap that.
 func (c *Child) wait() {
 	defer close(c.ended)
 	defer c.terminal.takeBack()
@@ -138,6 +142,19 @@ func Supported() error { return nil }
 // Ended is closed when the command has ended. Others of its group may be left.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
+// Interrupted reports whether a SIGINT has ended a command that had the terminal, as Ctrl-C does. It was sent to the command
+// alone, and not to the script around this process.
+func (c *Child) Interrupted() bool {
+	return c.terminal != nil && c.terminal.lent && c.status.Signaled() && c.status.Signal() == unix.SIGINT
+}
+
+// DieInterrupted ends this process, and the rest of its group, as Ctrl-C would have done.
+func DieInterrupted() {
+	signal.Reset(unix.SIGINT)
+	_ = unix.Kill(0, unix.SIGINT)
+	time.Sleep(time.Second) // the signal may come to another thread, a moment later
+}
+
 // Code is the exit code of a command, as a shell reports it: 128 and the number of the signal if
 // one has ended it.
 func (c *Child) Code() int {
@@ -158,32 +175,55 @@ func (c *Child) Signal(sig os.Signal) {
 		c.warn(noSuspend)
 		return
 	}
-	_ = unix.Kill(-c.pid, number) // it has gone: as was wished
+	c.send(c.pid, number)
 	if EndsWait(sig) {
-		_ = unix.Kill(-c.pid, unix.SIGCONT)
+		c.send(c.pid, unix.SIGCONT)
+	}
+}
+
+// send sends sig to a process group of the command. Only one that has gone, or runs as another user, cannot be sent one.
+func (c *Child) send(group int, sig syscall.Signal) {
+	if errors.Is(unix.Kill(-group, sig), unix.EPERM) {
+		c.forbidden.Do(func() {
+			c.warn("not permitted to signal the command, which runs as another user (sudo?): it goes on, whatever happens to the lock; run relock itself as that user")
+		})
 	}
 }
 
 // Terminate asks all of the group to end.
 func (c *Child) Terminate() { c.Signal(unix.SIGTERM) }
 
-// Kill ends all of the group.
-func (c *Child) Kill() { _ = unix.Kill(-c.pid, unix.SIGKILL) }
-
-// left reports whether any of the group lives. One that has ended is of the group until its parent reaps it, which
-// may be never.
-func (c *Child) left() bool {
-	return !errors.Is(unix.Kill(-c.pid, 0), unix.ESRCH) && lives(c.pid)
+// Kill ends what is left of the command.
+func (c *Child) Kill() {
+	groups, known := groupsLeft()
+	if !known {
+		groups = []int{c.pid}
+	}
+	for _, group := range groups {
+		c.send(group, unix.SIGKILL)
+	}
 }
 
-// AwaitGone waits until none of the group is left, but not beyond the deadline.
-func (c *Child) AwaitGone(deadline time.Time) bool {
-	for pause := time.Millisecond; c.left(); pause = min(2*pause, 100*time.Millisecond) {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return false
-		}
-		time.Sleep(min(pause, left))
+// left reports whether any process of the command lives. Where this system does not show zombies, those count, too; and where it
+// does not show the processes of others, their groups do.
+func (c *Child) left() bool {
+	err := unix.Kill(-c.pid, 0)
+	if groups, known := groupsLeft(); known && !errors.Is(err, unix.EPERM) {
+		return len(groups) > 0
 	}
-	return true
+	return !errors.Is(err, unix.ESRCH)
+}
+
+// Gone is closed when the command has ended and nothing is left of it.
+func (c *Child) Gone() <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		<-c.ended
+		// Twice: while /proc is read, one whose parent ends then may not be seen as a descendant.
+		for pause := time.Millisecond; c.left() || c.left(); pause = min(2*pause, 100*time.Millisecond) {
+			time.Sleep(pause)
+		}
+	}()
+	return gone
 }

@@ -2,5 +2,5 @@
 
 package child
 
-// lives is true: this system does not distinguish the processes of a group that have ended.
-func lives(int) bool { return true }
+// groupsLeft knows nothing: this system does not show which processes are left of the command.
+func groupsLeft() (groups []int, known bool) { return nil, false }

@@ -19,26 +19,25 @@ var ending = []os.Signal{
 // are about this process; SIGKILL and SIGSTOP, which no process sees; and those of a fault, which are Go's.
 var forwarded = []os.Signal{syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGIO}
 
-// stopping are the signals that would stop this process, which then could not renew a lock. [Child.Signal] answers them.
+// stopping are the signals that would stop this process, which then could not renew a lock, or use its turn. [Child.Signal]
+// answers them.
 var stopping = []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN}
 
 // Signals delivers the signals to this process.
 type Signals struct{ C chan os.Signal }
 
-// WatchSignals delivers the signals that end a wait from now on. One that was ignored when this process
-// began, as nohup does, is left ignored, here and in the command.
+// WatchSignals delivers the signals that end a wait, or would suspend this process, from now on. A SIGHUP or SIGINT that was
+// ignored when this process began, as by nohup, is left ignored, here and in the command.
 func WatchSignals() *Signals {
 	s := &Signals{C: make(chan os.Signal, 256)} // signals that come while the command starts are kept
 	s.add(ending)
+	s.add(stopping)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an output that is closed must not end us while the command runs
 	return s
 }
 
 // All delivers all signals from now on.
-func (s *Signals) All() {
-	s.add(forwarded)
-	s.add(stopping)
-}
+func (s *Signals) All() { s.add(forwarded) }
 
 func (s *Signals) add(signals []os.Signal) {
 	for _, sig := range signals {
@@ -69,6 +68,14 @@ func (s *Signals) Pending() os.Signal {
 
 // EndsWait reports whether sig ends a wait.
 func EndsWait(sig os.Signal) bool { return slices.Contains(ending, sig) }
+
+// AsksToEnd reports whether sig asks a program to end: after it, what is left of a command is about to end, too.
+func AsksToEnd(sig os.Signal) bool {
+	return sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP || sig == syscall.SIGQUIT
+}
+
+// Stops reports whether sig would suspend this process.
+func Stops(sig os.Signal) bool { return sig == syscall.SIGTSTP }
 
 // CodeOf is what a shell returns of a process that sig has ended.
 func CodeOf(sig os.Signal) int {

@@ -48,6 +48,9 @@ type exit struct {
 	err  error // nil: nothing is said
 }
 
+// errInterrupted says that Ctrl-C has ended the command: the script around this process has to get it, too.
+var errInterrupted = errors.New("interrupted")
+
 func (e *exit) Error() string {
 	if e.err == nil {
 		return fmt.Sprintf("exit code %d", e.code)

@@ -31,6 +31,9 @@ type plan struct {
 	why    error // it got SIGTERM
 	killAt time.Time
 	killed bool
+
+	asked bool      // a signal that asks it to end was forwarded
+	ended time.Time // when its first process ended; zero: it has not
 }
 
 // longestSleep bounds the time until the clocks are looked at again: a deadline is of the wall clock.
@@ -86,6 +89,14 @@ func (p *plan) next(now, deadline time.Time, held bool, lost error) (step, time.
 	default:
 		return goOn, min(max(p.killAt.Sub(now), time.Millisecond), longestSleep)
 	}
+}
+
+// waitsUntil returns until when the rest of a command that was asked to end is waited for, after the end of its first process.
+func (p *plan) waitsUntil() time.Time {
+	if p.why != nil {
+		return p.killAt.Add(time.Second) // to be killed takes a moment
+	}
+	return p.ended.Add(p.killAfter)
 }
 
 // message is what err says, without the name of this program.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/relock-go/relock/cmd/relock/internal/look"
@@ -20,37 +21,41 @@ func (r *runner) showProgress() (done func()) {
 	if !r.app.errTTY || r.flags.noWait || r.flags.log == "json" {
 		return func() {}
 	}
+	const clear = "\r\x1b[K"
 	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		r.progress(ctx)
-	}()
-	return func() {
+	var mu sync.Mutex
+	shown := false
+	go r.progress(ctx, func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() == nil {
+			fmt.Fprint(r.err, clear+line)
+			shown = true
+		}
+	})
+	return func() { // it does not wait for Redis
+		mu.Lock()
+		defer mu.Unlock()
 		cancel()
-		<-over
+		if shown {
+			fmt.Fprint(r.err, clear)
+		}
 	}
 }
 
-func (r *runner) progress(ctx context.Context) {
-	began, shown := time.Now(), false
+func (r *runner) progress(ctx context.Context, show func(line string)) {
+	began := time.Now()
 	r.ids = map[string]bool{r.locks.ID(): true}
 	var holder string
 	var since time.Time
 	for pause := quietWait; ; pause = progressEvery {
 		select {
 		case <-ctx.Done():
-			if shown {
-				fmt.Fprint(r.app.err, "\r\x1b[K")
-			}
 			return
 		case <-time.After(pause):
 		}
 		r.ids[r.locks.ID()] = true
 		l, err := r.look(ctx)
-		if ctx.Err() != nil {
-			continue
-		}
 		text := "Redis does not answer"
 		if err == nil {
 			if now := holderOf(l); now != holder {
@@ -59,8 +64,7 @@ func (r *runner) progress(ctx context.Context) {
 			text = r.situation(l, time.Since(since))
 		}
 		line := []rune(clean(fmt.Sprintf("relock: %s for %s: %s", short(time.Since(began).Truncate(time.Second)), r.name, text)))
-		fmt.Fprint(r.app.err, "\r\x1b[K"+string(line[:min(len(line), r.app.width-1)]))
-		shown = true
+		show(string(line[:min(len(line), r.app.width-1)]))
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package cli is the command line: the verbs, their flags, texts and exit codes.
 //
-//   - root.go has what all verbs share; exit.go the exit codes; output.go and log.go what is written.
+//   - root.go has what all verbs share; exit.go the exit codes; output.go, log.go and
+//     backlog.go what is written.
 //   - run.go has the flags of run, runner.go what it does, lock.go the lock it takes, progress.go what it
 //     shows while it waits.
 //   - ls.go, state.go, force.go, watch.go and doctor.go are a verb each; man.go makes the manual, version.go is what
@@ -18,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/relock-go/relock/cmd/relock/internal/child"
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
@@ -41,7 +43,10 @@ func Main(args []string) int {
 		return codeFine
 	}
 	var own *exit
-	if !errors.As(err, &own) || own.err != nil {
+	switch {
+	case errors.Is(err, errInterrupted):
+		child.DieInterrupted()
+	case !errors.As(err, &own) || own.err != nil:
 		a.complain(err)
 	}
 	return codeOf(err)

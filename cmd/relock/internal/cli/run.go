@@ -51,11 +51,12 @@ reject a lower number than it has seen. (With --shared and --slots there is no t
 would wait for the same lock, that relock run exits with 64 at once.
 
 Signals to relock go to the process group of CMD, except SIGTSTP (Ctrl-Z): it suspends neither relock nor CMD, because
-others would wait for a suspended command. If CMD runs in the background and reads from the terminal, it is stopped until
+others would wait for a suspended command. After SIGTERM, SIGINT, SIGHUP or SIGQUIT relock holds the lock until all
+processes of CMD have ended, but not for longer than --kill-after after the first of them. If CMD runs in the background and reads from the terminal, it is stopped until
 it is brought to the foreground; relock continues to hold the lock. If a signal such as SIGINT or SIGTERM arrives while
 relock waits, the wait ends, and CMD never starts.
 
-relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock renews the
+Otherwise relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock renews the
 lock. If renewal fails, the process group of CMD gets SIGTERM, --kill-after before the lease ends, and SIGKILL when that
 time is over. So no other owner gets the lock while CMD runs. (If relock has waited for the lock, the lease is 5s until the
 first renewal, 0.3s later. If no renewal succeeds, CMD gets SIGTERM after half of the 5s.) If the lock was deleted or forced open, CMD gets SIGTERM as
@@ -113,7 +114,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "the lease: how long the lock remains if relock is killed")
 	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock unavailable for at least this long, even if the command ends earlier: for jobs that several machines start at about the same time. With --slots N at most N commands start in this time")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "end the command after this time (default: no limit)")
-	flags.DurationVar(&f.killAfter, "kill-after", 0, "the time from SIGTERM to SIGKILL, if the lock was lost or --max-hold is over; at most half of --ttl (default 10s, or a third of --ttl if that is less)")
+	flags.DurationVar(&f.killAfter, "kill-after", 0, "the time from SIGTERM to SIGKILL, if the lock was lost or --max-hold is over, and the time for the rest of CMD after a signal; at most half of --ttl (default 10s, or a third of --ttl if that is less)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report on standard error what happens to the lock")
 	flags.StringVar(&f.log, "log", "text", "the format of messages on standard error: text or json")
 	return cmd

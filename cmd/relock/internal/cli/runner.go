@@ -23,6 +23,7 @@ type runner struct {
 	target  *target.Target
 	name    string
 	argv    []string
+	err     *backlog
 	log     *slog.Logger
 	signals *child.Signals
 	locks   *relock.Client
@@ -35,12 +36,14 @@ type runner struct {
 }
 
 func newRunner(a *app, f *runFlags, t *target.Target, name string, argv []string) *runner {
-	return &runner{app: a, flags: f, target: t, name: name, argv: argv, log: logger(a.err, f.log == "json", f.verbose),
-		contended: make(chan struct{}, 1)}
+	r := &runner{app: a, flags: f, target: t, name: name, argv: argv, err: newBacklog(a.err), contended: make(chan struct{}, 1)}
+	r.log = logger(r.err, f.log == "json", f.verbose)
+	return r
 }
 
 // run returns how it ended, as an exit code.
 func (r *runner) run() (err error) {
+	defer r.err.flush(time.Second)
 	r.signals = child.WatchSignals()
 	own := relock.Hooks{Contended: r.noteContended, Acquired: r.noteAcquired}
 	r.locks, err = r.target.Locks(r.flags.options(relock.JoinHooks(relock.LogHooks(r.log), own))...)
@@ -67,7 +70,9 @@ func (r *runner) run() (err error) {
 		r.release()
 		return r.failed(&exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)})
 	}
-	return r.end(command, r.watch(command, newPlan(r.flags, time.Now(), deadline)))
+	plan := newPlan(r.flags, time.Now(), deadline)
+	r.watch(command, plan)
+	return r.end(command, plan)
 }
 
 // acquire takes the lock, or returns why not: a signal may have ended the wait. It is the last look at
@@ -94,6 +99,9 @@ func (r *runner) acquire() error {
 			}
 			return err
 		case sig := <-r.signals.C:
+			if child.Stops(sig) {
+				r.warn("a relock that waits cannot be suspended: its turn may come meanwhile, and others would wait for it")
+			}
 			if !child.EndsWait(sig) {
 				continue
 			}
@@ -200,69 +208,72 @@ func (r *runner) look(ctx context.Context) (*look.Lock, error) {
 	return look.One(ctx, r.target, r.name)
 }
 
-// ending is why a command got SIGTERM. nil: it did not.
-type ending struct {
-	why    error
-	killed bool
-}
-
-// watch waits for the end of the command, hands signals on, and has the command end in time when the
-// lock is lost.
-func (r *runner) watch(command *child.Child, plan *plan) *ending {
+// watch waits for the end of the command, forwards signals, and has the command end in time when the lock is lost. If the command
+// was asked to end, watch waits for all of its processes, because they may still work.
+func (r *runner) watch(command *child.Child, plan *plan) {
 	lost := r.lock.context(context.Background())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	ended, gone := command.Ended(), (<-chan struct{})(nil)
 	for {
 		deadline, held := r.lock.deadline()
 		step, next := plan.next(time.Now(), deadline, held, context.Cause(lost))
 		switch step {
 		case terminate:
-			r.log.Error("ending the command: "+message(plan.why), "name", r.name)
 			command.Terminate()
+			r.log.Error("ending the command: "+message(plan.why), "name", r.name)
 			continue
 		case kill:
-			r.log.Error("the command has not ended: it is killed", "name", r.name)
 			command.Kill()
+			r.log.Error("the command has not ended: it is killed", "name", r.name)
 			continue
 		}
+		if !plan.ended.IsZero() {
+			left := time.Until(plan.waitsUntil())
+			if left <= 0 {
+				if plan.why == nil {
+					r.warn("the command has ended, but some of its processes have not: they go on without the " + r.flags.what())
+				}
+				return
+			}
+			next = min(next, left)
+			if plan.killed { // what was just being started may be left
+				command.Kill()
+				next = min(next, 50*time.Millisecond)
+			}
+		}
 		timer.Reset(next)
-		gone := lost.Done()
+		over := lost.Done()
 		if plan.why != nil {
-			gone = nil
+			over = nil
 		}
 		select {
 		case sig := <-r.signals.C:
 			command.Signal(sig)
-		case <-gone:
+			plan.asked = plan.asked || child.AsksToEnd(sig)
+		case <-over:
 		case <-timer.C:
-		case <-command.Ended():
-			return r.sweep(command, plan)
+		case <-ended:
+			if plan.why == nil && !plan.asked && !command.Interrupted() {
+				return
+			}
+			plan.ended, ended, gone = time.Now(), nil, command.Gone()
+		case <-gone:
+			return
 		}
 	}
 }
 
-// sweep ends the rest of the group of a command that was asked to end, and reports how it ended.
-func (r *runner) sweep(command *child.Child, plan *plan) *ending {
-	if plan.why == nil {
-		return nil
-	}
-	if !plan.killed && !command.AwaitGone(plan.killAt) {
-		r.log.Error("some of its processes have not ended: they are killed", "name", r.name)
-		command.Kill()
-		plan.killed = true
-		command.AwaitGone(time.Now().Add(time.Second))
-	}
-	return &ending{plan.why, plan.killed}
-}
-
 // end gives the lock back and returns the exit code.
-func (r *runner) end(command *child.Child, e *ending) error {
+func (r *runner) end(command *child.Child, plan *plan) error {
 	lost := r.release()
 	switch {
-	case e != nil && e.killed:
+	case plan.killed:
 		return &exit{code: codeKilled}
-	case e != nil || lost:
+	case plan.why != nil || lost:
 		return &exit{code: codeLost}
+	case command.Interrupted() && !plan.asked:
+		return &exit{command.Code(), errInterrupted}
 	case command.Code() != 0:
 		return &exit{code: command.Code()}
 	}
