@@ -98,7 +98,7 @@ func (p *player) alone() {
 		opts = append(opts, relock.WithAsyncUnlock())
 	}
 	if p.Chance(p.Linger) {
-		opts = append(opts, relock.WithLinger(p.Between(time.Millisecond, p.TTL/6))) // the TTL of a use is at least half of this one
+		opts = append(opts, relock.WithLinger(p.Between(time.Millisecond, p.TTL/18))) // the TTL of a use is at least a sixth of this one
 	}
 	u := p.use(p.Choose(p.Drawer), p.self(), opts...)
 	u.least = least

@@ -16,7 +16,7 @@ type Habits struct {
 	// Shares, from 0 to 1.
 	Fair      float64 // of holds of one name that are served in order
 	Fixed     float64 // of holds that are not renewed, or not for ever
-	OwnLease  float64 // of holds whose TTL is not that of the client
+	OwnLease  float64 // of holds whose TTL is not that of the client, but a sixth of it or more
 	MinHold   float64 // of holds with a min hold
 	Async     float64 // of uses whose Unlocks return before Redis has answered
 	Linger    float64 // of uses after which the lock stays with the process for a while

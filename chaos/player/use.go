@@ -63,7 +63,7 @@ func (u *use) of(client *relock.Client, opts ...relock.MutexOption) {
 func (p *player) prepare(locks []string, owner string) *use {
 	u := &use{player: p, locks: locks, owner: owner, lease: p.TTL, fixed: p.Chance(p.Fixed), inCall: new(atomic.Int64)}
 	if p.Chance(p.OwnLease) {
-		u.lease = p.Between(p.TTL/2, p.TTL).Truncate(time.Millisecond)
+		u.lease = p.Between(p.TTL/6, p.TTL).Truncate(time.Millisecond)
 	}
 	return u
 }
