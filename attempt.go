@@ -79,7 +79,7 @@ type attempt struct {
 	record *record
 	turn   turn
 
-	// longestSleep bounds a sleep without messages.
+	// longestSleep bounds a sleep without messages: the poll of an entry in the line, or, on a quorum, the safety poll.
 	longestSleep time.Duration
 	// over reports to a waiter in the queue that it need not wait for the turn any more, or returns why waiting is
 	// pointless. nil: only the turn ends the wait.
@@ -87,7 +87,7 @@ type attempt struct {
 
 	at      int            // the key in whose queue it waits
 	queued  bool           // it has been in the queue, or found the lock taken
-	listens bool           // it is a listener at its places
+	listens bool           // it listens for messages about its keys
 	polling bool           // the next sleep ends with a safety poll
 	polled  bool           // the last sleep ended with a safety poll, not with a message
 	seen    protocol.Grant // the last answer
@@ -98,16 +98,16 @@ type attempt struct {
 
 	mutex mutexTurn // room for the turn of most attempts
 
-	// ticket belongs to the queue whose wake-ups are for the attempt; nil: the ticket of its place at the key.
+	// ticket belongs to the queue whose wake-ups are for the attempt; nil: its ticket at the key.
 	ticket *queue.Ticket[*hold]
 }
 
-// acquire gets the keys for h, which has a place in the queue of each. It asks, whenever it may and has a reason to,
+// acquire gets the keys for h, which has a queue entry for each. It asks, whenever it may and has a reason to,
 // until Redis grants them. Unless it waits, it tries once, and not at all if another local owner is before it; false,
 // nil means that the lock is taken. After a failure nothing remains, here or on Redis, that is not being undone.
 func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool, err error) {
 	a := &h.first.attempt
-	*a = attempt{hold: h, ctx: ctx, waits: waits, record: r}
+	*a = attempt{hold: h, ctx: ctx, waits: waits, record: r, longestSleep: h.settings.EntryPoll()}
 	a.turn = h.kind.newTurn(a)
 	asked := false
 	defer func() {
@@ -212,7 +212,7 @@ func (a *attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outco
 	a.hold.session.identities.Retire(n.Identity)
 	if !g.Held {
 		n.Absent, n.Late = g.Absent, out.Late()
-		a.undo(n, a.hold.settings.TTL, out.Unobserved)
+		a.hold.undo(a.hold.kind.protocol, a.hold.target.Lacking(n.Absent), n, a.hold.settings.TTL, out.Unobserved)
 	}
 }
 
@@ -228,7 +228,7 @@ func (a *attempt) answered(n identity.Name, g protocol.Grant, out redisexec.Outc
 	n.Token, n.Absent, n.Late = g.Token, g.Absent, n.Late || out.Late()
 	if out.Unconfirmed != nil { // a failover could lose it: it does not count
 		a.hold.session.identities.Retire(n.Identity)
-		a.undo(n, a.hold.settings.TTL, false)
+		a.hold.undoName(n, a.hold.settings.TTL)
 		out.Err, out.Permanent = out.Unconfirmed, true
 		return protocol.Grant{}, out
 	}

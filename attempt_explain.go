@@ -118,11 +118,11 @@ func leftOf(s sighting, now clock.Instant) (string, bool) {
 		return "without expiry", true
 	}
 	// The lease of a hold of this client is known exactly, the lease of another one only as of s.
-	left, still := s.lease-now.Since(s.at), true
+	left := s.lease - now.Since(s.at)
 	if s.hold != nil {
-		left, still = s.hold.remaining(now)
+		left = s.hold.remaining(now)
 	}
-	return fmt.Sprintf("lease ends in %v", left.Round(time.Millisecond)), still && left > 0
+	return fmt.Sprintf("lease ends in %v", left.Round(time.Millisecond)), left > 0
 }
 
 // lasting describes a duration, or returns "" if it is too short to report.
@@ -142,7 +142,7 @@ func byContext(err error) bool {
 func (a *attempt) recordAnswer(g protocol.Grant, out redisexec.Outcome) {
 	h := a.hold
 	for _, p := range h.queueEntries {
-		// Every place records it, so that any waiter for any of the keys can report the state of Redis.
+		// Every gate records it, so that any waiter for any of the keys can report the state of Redis.
 		if out.Err == nil || out.Permanent || errors.Is(out.Err, errLate) { // it was answered; a permanent error ends the wait
 			p.gate.answered()
 		}
@@ -179,12 +179,8 @@ func (h *hold) outageError() error {
 	paced := h.session.paced(redisexec.CallOptions{}, h.settings.TTL).ConfirmedBy(h.settings.replicas)
 	patience := max(paced.Patience, paced.MaxPatience)
 	for _, p := range queueEntries {
-		if !h.kind.shared() {
-			if x := p.queue.Holder(); x != nil {
-				if left, holds := x.remaining(now); holds && left > 0 {
-					return nil // it is certainly taken, whether Redis answers or not
-				}
-			}
+		if x := p.queue.Holder(); x != nil && !h.kind.shared() && x.remaining(now) > 0 {
+			return nil // it is certainly taken, whether Redis answers or not
 		}
 	}
 	for _, p := range queueEntries {

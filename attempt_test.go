@@ -226,6 +226,37 @@ func TestAttempt_HandOverBeforeTheEndOfTheWaitCounts(t *testing.T) {
 	})
 }
 
+// As a try does that met a lock that lingers, and was not the first who did.
+func TestTryLock_ThatLeavesDuringAHandOverHasNotTheLock(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		ticket := h.queueEntries[0].ticket
+		require.True(t, first.queueEntries[0].ticket.Join())
+		require.False(t, ticket.Join())
+		to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
+		h.isGiven()
+		turn, err := (&attempt{hold: h.hold}).gives(ticket, context.Canceled)
+		require.False(t, turn)
+		require.Equal(t, context.Canceled, err)
+		require.False(t, first.queueEntries[0].ticket.Grant(to), "it has left")
+	})
+}
+
+func TestTryLock_ThatLeavesAfterAHandOverHasTheLock(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		ticket := h.queueEntries[0].ticket
+		require.True(t, first.queueEntries[0].ticket.Join())
+		require.False(t, ticket.Join())
+		to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
+		h.isGiven()
+		require.True(t, first.queueEntries[0].ticket.Grant(to))
+		turn, err := (&attempt{hold: h.hold}).gives(ticket, context.Canceled)
+		require.True(t, turn)
+		require.NoError(t, err)
+	})
+}
+
 // The name that the hand-over carries may come to be on Redis at any time.
 func TestAttempt_LeavingDuringAHandOverRetiresTheOfferedName(t *testing.T) {
 	begin(t, func(b *trial) {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
 )
@@ -29,15 +28,13 @@ func (a *attempt) contend() {
 			p.listen()
 		}
 		if first || several {
-			p.gate.wanted()
+			p.gate.notifyWanted()
 		}
 	}
 	if !first {
 		return
 	}
-	if a.hold.other != nil {
-		a.hold.other.wanted()
-	}
+	a.hold.other.notifyWanted()
 	a.hold.checkDeadlocks()
 	a.record.contended()
 }
@@ -201,18 +198,4 @@ func (a *attempt) heed() error {
 	}
 	a.news()
 	return nil
-}
-
-// leave removes the tickets from the queues. The next waiter in each tries at once, because it cannot rely on what this
-// one has found.
-func (a *attempt) leave() {
-	for _, p := range a.hold.queueEntries {
-		p.ticket.Leave()
-	}
-}
-
-// undo releases, in the background, what a may have on Redis under the retired name n. It
-// ends by itself within lasts.
-func (a *attempt) undo(n identity.Name, lasts time.Duration, unobserved bool) {
-	a.hold.undo(a.hold.kind.protocol, a.hold.target.Lacking(n.Absent), n, lasts, unobserved)
 }

@@ -109,11 +109,11 @@ var unasked = func() chan error {
 }()
 
 // keepLease has the name of the holder written, which renews the lease and asks for the line. A rename that is on its way does
-// not count: it may have been executed before a waiter came to the line.
+// not count: it may have been executed before a waiter came to the line. The next one does, whoever waits for it.
 func (b *batch) keepLease() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over {
+	if !b.over && len(b.waiting) == 0 {
 		b.wait()
 	}
 }
@@ -226,7 +226,7 @@ func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, l
 	b.gate.answered()
 	b.gate.setAlone(waiters == 0)
 	if b.gate.seesLine(waiters == 0, out.Sent); waiters > 0 {
-		b.gate.wanted()
+		b.gate.notifyWanted()
 	}
 	b.mu.Lock()
 	if b.over {

@@ -354,6 +354,21 @@ func TestBatch_LeaseIsKeptByACommandOfItsOwn(t *testing.T) {
 	})
 }
 
+// Redis does not answer, and the lock is used again and again meanwhile.
+func TestBatch_LeaseIsKeptByOneCommandWhoeverAsksForIt(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		b.keepLease()
+		b.underWay()
+		for range 100 {
+			b.keepLease()
+		}
+		require.Len(t, b.waiting, 1)
+		b.ours()
+		b.ours()
+		b.nothingSent()
+	})
+}
+
 // A TryLock of the same owner that came between the end of a hold and its lingering waits for the release of that hold.
 func TestBatch_NobodyWaitsForTheReleaseOfAHoldThatLingers(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {

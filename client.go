@@ -26,7 +26,7 @@ type Client struct {
 	settings settings
 	prefix   string
 	cluster  bool                  // the names of a MultiMutex need a common tag
-	supports func(*settings) error // says what cannot be done there
+	supports func(*settings) error // returns why a handle with these settings cannot be used there
 
 	plain *kind // of Mutex
 	multi *kind // of MultiMutex

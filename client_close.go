@@ -68,7 +68,7 @@ func (s *session) close() error {
 func (s *session) end() error {
 	close(s.closing)
 	for _, r := range s.registrars {
-		r.Close()
+		r.Start()
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, lockerr.NoAnswerWithin(closeTimeout))
 	defer cancel()
@@ -90,24 +90,16 @@ func (s *session) end() error {
 	return err
 }
 
-// moment is how long Close waits for the other nodes of a quorum after most nodes have answered: as long as answers
-// usually take. So the locks are also released on the other nodes that work.
-func (s *session) moment() time.Duration {
-	if s.usual == nil {
-		return 0
-	}
-	return s.usual()
-}
-
 // settleRest waits for the work in the background, mainly for undos. An undo that it does not wait for is not sent again;
 // its lock ends with the lease. On a quorum, settleRest waits until most nodes have answered an undo, which is enough,
-// but at most for the time of one command. After that it waits for the other nodes for the time of moment.
+// but at most for the time of one command. After that it waits for the other nodes for as long as answers usually take. So
+// the locks are also released on the other nodes that work.
 func (s *session) settleRest(ctx context.Context) {
 	if len(s.execs) > 1 {
 		one, cancel := context.WithTimeout(ctx, s.patience)
 		defer cancel()
 		undo.Await(one, s.undos...)
-		ctx, cancel = context.WithTimeout(ctx, s.moment())
+		ctx, cancel = context.WithTimeout(ctx, s.usual())
 		defer cancel()
 	}
 	s.goroutines.Wait(ctx)
@@ -121,11 +113,12 @@ func (s *session) closeHolds(ctx context.Context) error {
 	asking, cancel := context.WithTimeoutCause(ctx, limit, lockerr.NoAnswerWithin(limit))
 	defer cancel()
 	var failures failures
+	var closers group.Group
 	for _, h := range s.registry.all() {
 		h.endLingering()
-		s.closers.Go(func() { h.close(asking, func(err error) { failures.set(h, err) }) })
+		closers.Go(func() { h.close(asking, func(err error) { failures.set(h, err) }) })
 	}
-	s.closers.Wait(ctx)
+	closers.Wait(ctx)
 	s.releases.Wait(asking)
 	return lockerr.Join(failures.all(), s.failed.err(s.releases.Len()))
 }
@@ -194,7 +187,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 		return
 	}
 	h.mu.Lock()
-	event, hooks := h.event(h.session.now().Since(h.lease.Acquired()), nil), *h.hooks()
+	event, hooks := h.event(h.session.now().Since(h.lease.Acquired()), nil), h.hooks()
 	failed(lockerr.Wrap("close", event.Name, h.unconfirmed(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
@@ -237,14 +230,4 @@ func (h *hold) endForClose(ctx context.Context) bool {
 	}
 	h.end(ending, ErrClosed)
 	return true
-}
-
-// nameAndEntries returns the name of h on Redis, and its queue entries while it waits for a lock with a line.
-func (h *hold) nameAndEntries() (field string, waits []queueEntry) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.phase == acquiring && h.kind.lined != nil {
-		waits = h.queueEntries
-	}
-	return h.name.Field, waits
 }

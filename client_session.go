@@ -61,8 +61,8 @@ type messageHub interface {
 	Uses(channel string) bool
 }
 
-// session is what the holds of one client share. Its fields do not change after newSession, except undos, usual, uses and
-// registry.newLine, which the client sets before its first lock. So they are read without a mutex. The objects that they
+// session is what the holds of one client share. The client sets some of its fields after newSession, before its first lock; then they do not
+// change. So they are read without a mutex. The objects that they
 // point to change, and synchronize themselves.
 type session struct {
 	now      clock.Clock
@@ -105,7 +105,6 @@ type session struct {
 	failed   failedReleases
 
 	closing     chan struct{} // closed first by Close
-	closers     group.Group   // the goroutines of Close, one for each hold
 	closeCalled atomic.Bool
 	over        chan struct{} // closed when the first Close returns
 	closeErr    error
@@ -217,6 +216,16 @@ func (s *session) uuidsInUse() []string {
 	return all
 }
 
+// nameAndEntries returns the name of h on Redis, and its queue entries while it waits for a lock with a line.
+func (h *hold) nameAndEntries() (field string, waits []queueEntry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase == acquiring && h.kind.lined != nil {
+		waits = h.queueEntries
+	}
+	return h.name.Field, waits
+}
+
 // onOne creates the undo queue and the checker of a client on one deployment. A quorum has a queue for each node.
 func (s *session) onOne() {
 	s.undos = []*undo.Queue{undo.New(s.life(), s.settle)}
@@ -231,10 +240,10 @@ func (s *session) onOne() {
 // The channel is closed when most nodes have released the keys, or have given up.
 func (s *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (settled <-chan struct{}) {
 	n.Field = fields[len(fields)-1]
-	n.Release = func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
+	n.Release = func(opts redisexec.CallOptions) (out redisexec.Outcome) {
 		p := protocol.LeavingPlaceholder(p, s.now, n.PlaceholderUntil)
 		for _, field := range fields { // after a failure all are released again, which is harmless
-			if _, out = p.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
+			if _, out = p.Release(s.background, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
 				break
 			}
 		}
@@ -252,7 +261,7 @@ func (s *session) settle(n undo.Name) bool {
 	if n.Missed && s.closed() && s.execs[0].Unreachable(s.background, n.Keys.Keys[0]) {
 		return true
 	}
-	out := n.Release(s.background, redisexec.CallOptions{Attempts: 3, Undoes: true, Enough: s.closing}, n)
+	out := n.Release(redisexec.CallOptions{Attempts: 3, Undoes: true, Enough: s.closing})
 	// Again nothing could be sent, or Redis refused.
 	givenUp := out.Err != nil && !out.Ambiguous && n.Missed && s.closed()
 	return out.Err == nil || givenUp || redisexec.ForGood(out.Err)

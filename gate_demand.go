@@ -13,7 +13,7 @@ import (
 
 // Whether other owners want a key while this process has it: [Mutex.Wanted] reports it, and it ends a hold that lingers.
 //
-// A waiter of this process calls wanted when it begins to wait. Waiters of other processes announce each of their
+// A waiter of this process calls notifyWanted when it begins to wait. Waiters of other processes announce each of their
 // requests on a channel of the key, to which nobody is subscribed as long as nobody wants to know.
 //
 // What can come late: an announcement of a waiter that has left, or that has been served since. Both are harmless,
@@ -60,18 +60,21 @@ func (g *gate) subscribe() {
 }
 
 // subscriptionChanged ends the lingering of a hold if announcements of waiters would be lost. When the subscription is
-// confirmed, the hold may linger for its whole time, if nobody waits already.
+// confirmed, the hold may linger for its whole time, and Redis is asked for the line, because a waiter may have come before.
 func (g *gate) subscriptionChanged() {
 	g.mu.Lock()
 	d := &g.demand
 	l, live := d.lingering, d.announcements != nil && d.announcements.Live() // it may be called before there is a subscription here
-	check := live && l != nil && !d.checked
-	d.checked = live && (d.checked || check)
+	ask := live && l != nil && !d.checked
+	if ask {
+		l.timer.Reset(l.hold.session.now().Until(l.until))
+	}
+	d.checked = live && (d.checked || ask)
 	g.mu.Unlock()
 	switch {
 	case l == nil:
-	case check:
-		g.lingerOn(l)
+	case ask:
+		l.batch.keepLease()
 	case !live:
 		g.endLingering(l)
 	}
@@ -102,7 +105,7 @@ func (h *hold) watchDemand(ctx context.Context, t *keys.Set, wanted func()) {
 			continue
 		}
 		context.AfterFunc(ctx, p.gate.watchDemand(wanted))
-		// The waiters in this queue called gate.wanted before that, and will not ask Redis as long as h is held.
+		// The waiters in this queue called gate.notifyWanted before that, and will not ask Redis as long as h is held.
 		if _, waiting := p.queue.Handoffs(); waiting {
 			wanted()
 		}
@@ -114,7 +117,7 @@ func (g *gate) announced() {
 	g.mu.Lock()
 	g.alone, g.demand.wanted, g.demand.announced = false, true, g.registry.now()
 	g.mu.Unlock()
-	g.wanted()
+	g.notifyWanted()
 }
 
 // seesLine records the answer to a command that was sent at sent: whether the line is empty. An answer that is older than
@@ -127,15 +130,15 @@ func (g *gate) seesLine(empty bool, sent clock.Instant) {
 	}
 }
 
-// unwanted reports whether no owner of another process is known to wait for the key.
-func (g *gate) unwanted() bool {
+// wantedElsewhere reports whether an owner of another process is known to wait for the key.
+func (g *gate) wantedElsewhere() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.demand.wanted
+	return g.demand.wanted
 }
 
-// wanted records that another owner waits for the key.
-func (g *gate) wanted() {
+// notifyWanted notifies those who want to know that another owner waits for the key.
+func (g *gate) notifyWanted() {
 	g.mu.Lock()
 	watchers := slices.Collect(maps.Keys(g.demand.watchers))
 	g.mu.Unlock()

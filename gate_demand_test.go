@@ -40,16 +40,46 @@ func TestWanted_InALoopCollectsNothing(t *testing.T) {
 	})
 }
 
+// The subscription is confirmed just before the hold begins to linger: its waiters may have come before.
+func TestLinger_DoesNotBeginWhenTheSubscriptionHasChanged(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+		m := LocksOn(t, rdb).Mutex("name")
+		require.NoError(t, m.Lock(t.Context()))
+		h := m.covering(nil)[0]
+		g, now := h.queueEntries[0].gate, h.session.now()
+		most, ask := g.mayLinger(now)
+		require.Equal(t, confirmsWithin, most)
+		require.False(t, ask)
+		time.Sleep(time.Minute) // for the subscription
+		l := &lingering{hold: h, batch: h.joinBatch(), until: now.After(time.Hour)}
+		require.False(t, g.beginLingering(l, time.Second, most, ask))
+		most, ask = g.mayLinger(now)
+		require.Equal(t, maxTTL, most)
+		require.True(t, ask)
+		require.False(t, g.beginLingering(l, time.Second, most, false), "nobody has asked for the line")
+		require.True(t, g.beginLingering(l, time.Second, most, ask))
+		require.Same(t, l, g.takeLingering(nil))
+		most, ask = g.mayLinger(now)
+		require.Equal(t, maxTTL, most)
+		require.False(t, ask)
+		g.mu.Lock()
+		g.demand.announcements.Close()
+		g.mu.Unlock()
+		require.False(t, g.beginLingering(l, time.Second, most, ask), "no announcement would come")
+		require.NoError(t, m.Unlock())
+	})
+}
+
 func TestGate_AnswerFromBeforeAnAnnouncementDoesNotCount(t *testing.T) {
 	now := clock.Instant{}.After(time.Hour)
 	g := newRegistry(newSilentHub(), func() clock.Instant { return now }).enter(idOf("a"), "")
-	require.True(t, g.unwanted())
+	require.False(t, g.wantedElsewhere())
 	g.announced()
-	require.False(t, g.unwanted())
+	require.True(t, g.wantedElsewhere())
 	g.seesLine(true, now.After(-time.Second))
-	require.False(t, g.unwanted(), "its command was sent before")
+	require.True(t, g.wantedElsewhere(), "its command was sent before")
 	g.seesLine(true, now.After(time.Second))
-	require.True(t, g.unwanted())
+	require.False(t, g.wantedElsewhere())
 	g.seesLine(false, now)
-	require.False(t, g.unwanted())
+	require.True(t, g.wantedElsewhere())
 }

@@ -193,10 +193,20 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	h.check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || len(h.locks.open) == 0 || h.freed(t) {
+	if h.phase != held || h.unlocked(t) {
 		return 0
 	}
 	return max(0, h.lease.Left(now))
+}
+
+// remaining returns for how long h is still proven; 0: it is not held.
+func (h *hold) remaining(now clock.Instant) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != held {
+		return 0
+	}
+	return h.lease.Left(now)
 }
 
 // holdsAs reports whether h is held and field is its name, or may have been the name of its batch on Redis at the time
@@ -236,13 +246,12 @@ func (h *hold) placeholderUntil() clock.Instant {
 
 // inMinHold reports whether the min hold of h is not over: until then no hold can follow.
 func (h *hold) inMinHold() bool {
-	h.mu.Lock()
-	until := h.locks.placeholderUntil
-	h.mu.Unlock()
+	until := h.placeholderUntil()
 	return until != (clock.Instant{}) && h.session.now().UntilMono(until) > 0
 }
 
-// leave removes the tickets from the local queues. The next waiter of each queue tries at once.
+// leave removes the tickets from the local queues. The next waiter of each queue tries at once: what an attempt that leaves
+// has found does not count for it.
 func (h *hold) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -256,14 +265,14 @@ func (h *hold) leave() {
 func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held && h.phase != lost || len(h.locks.open) == 0 || h.freed(t) {
+	if h.phase != held && h.phase != lost || h.unlocked(t) {
 		return 0, false
 	}
 	return h.name.Token, true
 }
 
-// wanted reports whether h is still being acquired.
-func (h *hold) wanted() bool {
+// isAcquiring reports whether h is still being acquired.
+func (h *hold) isAcquiring() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.phase == acquiring

@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/relock-go/relock/internal/keys"
@@ -109,16 +108,14 @@ func (s *contextSet) take(which func(*holdContext) bool) []*holdContext {
 
 // contextOfAll returns a context that ends with ctx, or with any of holds as far as it has keys of t. All holds have the
 // same owner.
-func contextOfAll(ctx context.Context, holds []*hold, t *keys.Set) context.Context {
-	var first, x *holdContext
+func contextOfAll(ctx context.Context, holds []*hold, t *keys.Set) *holdContext {
+	above, x := nearestHoldContext(ctx), (*holdContext)(nil)
 	for _, h := range holds {
 		x = h.context(ctx, t)
-		if ctx = x; first == nil {
-			first = x
-		}
+		ctx = x
 	}
 	if x.Context.Err() != nil { // otherwise the other contexts would remain until their holds end
-		x.endUpTo(first.above, context.Cause(x))
+		x.endUpTo(above, context.Cause(x))
 	}
 	return x
 }
@@ -129,7 +126,7 @@ func (h *hold) context(ctx context.Context, t *keys.Set) *holdContext {
 	h.check()
 	h.mu.Lock()
 	cause, name := h.cause, h.target.Name
-	if cause == nil && (h.phase != held || len(h.locks.open) == 0 || h.freed(t)) { // being acquired, or released
+	if cause == nil && (h.phase != held || h.unlocked(t)) { // being acquired, or released
 		cause = notHeld(h.owner)
 	}
 	if cause != nil {
@@ -142,13 +139,18 @@ func (h *hold) context(ctx context.Context, t *keys.Set) *holdContext {
 	return x
 }
 
-// freed reports whether h, which has open Locks, has no open Lock left on some key of t. mu is held.
-func (h *hold) freed(t *keys.Set) bool {
-	if len(h.target.Keys) == 1 {
-		return false
+// unlocked reports whether h has no open Lock on some key of t that is in h. mu is held.
+func (h *hold) unlocked(t *keys.Set) bool {
+	if len(h.locks.open) == 0 || len(h.target.Keys) == 1 {
+		return len(h.locks.open) == 0
 	}
-	freed := h.target.Without(h.locks.counts(h.target.Keys))
-	return freed != nil && slices.ContainsFunc(freed.Keys, t.Has)
+	counts := h.locks.counts(h.target.Keys)
+	for i, key := range h.target.Keys {
+		if counts[i] == 0 && t.Has(key) {
+			return true
+		}
+	}
+	return false
 }
 
 // endFreed ends the contexts of keys on which h has no open Lock left. mu is held.
@@ -156,7 +158,7 @@ func (h *hold) endFreed() {
 	if len(h.target.Keys) == 1 {
 		return
 	}
-	for _, x := range h.contexts.take(func(x *holdContext) bool { return h.freed(x.target) }) {
+	for _, x := range h.contexts.take(func(x *holdContext) bool { return h.unlocked(x.target) }) {
 		x.cancel(lockerr.Wrap("hold", h.target.Name, ErrReleased))
 	}
 }

@@ -201,7 +201,7 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 		return false, ErrClosed
 	}
 	for _, r := range h.session.registrars {
-		r.InUse()
+		r.Start()
 	}
 	if acquired, err := h.acquire(ctx, c.waits, c.record); !acquired {
 		h.unregister()
@@ -211,7 +211,7 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 		return false, err
 	}
 	locked, err = h.open(c.adds, c.record)
-	if locked && h.other != nil && h.owner.Fixed != "" {
+	if locked && h.owner.Fixed != "" {
 		h.other.wakeOwner()
 	}
 	return locked, err
@@ -249,7 +249,7 @@ func (h *hold) open(lock openLock, r *record) (bool, error) {
 	if hook != nil {
 		h.session.report("Acquired", hook, h.owner, event)
 	}
-	if h.batch != nil && h.batch.isOver() { // the lock was lost before h was held, so the loss was not reported
+	if h.batch.isOver() { // the lock was lost before h was held, so the loss was not reported
 		h.lose(lockerr.ErrNotOnRedis)
 	}
 	return true, nil
@@ -294,12 +294,8 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 // enterRest acquires rest for the owner of holds, which have the other keys of c. If one of these is lost or released
 // meanwhile, the wait ends, and the error is the reason, or errAgain.
 func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
-	waiting := ctx
-	for _, h := range holds {
-		x := h.context(waiting, c.adds.target)
-		defer x.cancel(nil)
-		waiting = x
-	}
+	waiting := contextOfAll(ctx, holds, c.adds.target)
+	defer waiting.endUpTo(nearestHoldContext(ctx), nil)
 	held, err := c.enterNew(waiting, rest)
 	if !held && ctx.Err() != nil {
 		return false, err
@@ -384,9 +380,7 @@ func (h *hold) enter(ctx context.Context, lock openLock) error {
 	e := h.session.paced(tryOptions, h.settings.TTL).ConfirmedBy(h.locks.replicas().And(lock.settings.replicas).Within(left / 4))
 	h.lease.Lengthen(lock.settings.TTL)
 	h.mu.Unlock()
-	if h.other != nil {
-		h.other.lengthen(lock.settings.TTL)
-	}
+	h.other.lengthen(lock.settings.TTL)
 	common := false
 	for i, key := range t.Keys {
 		if lock.target.Has(key) {

@@ -32,7 +32,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		if !waiting || h.inMinHold() {
 			return nil
 		}
-		goesOn := h.batch.goesOn() || lingered && first.gate.unwanted()
+		goesOn := h.batch.goesOn() || lingered && !first.gate.wantedElsewhere()
 		if inRow >= s.localHandoffs && (s.localHandoffs == 0 || !goesOn) {
 			return nil
 		}
@@ -49,7 +49,9 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		b, next := h.joinBatch(), ticket.Value
 		n := h.session.identities.Current().Of(b.target, next.owner)
 		next.follow(h, n, b)
-		answer, over := b.handOver(next, n, !lingered, func() bool { return first.ticket.Grant(ticket) })
+		// After lingering nobody waits for a rename. A longer lease needs one: its first renewal may be due after the end of this one.
+		asks := !lingered || next.wantedLease() > h.wantedLease()
+		answer, over := b.handOver(next, n, asks, func() bool { return first.ticket.Grant(ticket) })
 		if over {
 			next.forget()
 			ticket.Refuse()
@@ -68,7 +70,7 @@ func (h *hold) givesWay() bool {
 	h.mu.Lock()
 	notified, queueEntries := h.demand != nil && group.Closed(h.demand), h.queueEntries
 	h.mu.Unlock()
-	return notified && slices.ContainsFunc(queueEntries, func(p queueEntry) bool { return !p.gate.unwanted() })
+	return notified && slices.ContainsFunc(queueEntries, func(p queueEntry) bool { return p.gate.wantedElsewhere() })
 }
 
 // joinBatch returns the batch of h. If there is none, it begins one with h.
@@ -132,7 +134,7 @@ func (h *hold) renameFailed(out redisexec.Outcome) {
 	if holding {
 		out.Err = h.renewalSettled(out, 0)
 	}
-	event, hooks := h.event(h.session.now().Since(out.Sent), out.Err), *h.hooks()
+	event, hooks := h.event(h.session.now().Since(out.Sent), out.Err), h.hooks()
 	h.mu.Unlock()
 	if holding && hooks.RenewFailed != nil {
 		h.session.goroutines.Go(func() { h.session.report("RenewFailed", hooks.RenewFailed, h.owner, event) })

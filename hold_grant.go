@@ -54,7 +54,7 @@ func (h *hold) prove(sent clock.Instant, lasts time.Duration) {
 // then it is rejected, which counts as a failed try.
 func (h *hold) late() bool {
 	h.mu.Lock()
-	late := h.lease.Left(h.session.now()) <= 0 || h.batch != nil && h.batch.isOver()
+	late := h.lease.Left(h.session.now()) <= 0 || h.batch.isOver()
 	h.mu.Unlock()
 	if late {
 		h.reject()
@@ -73,13 +73,6 @@ func (h *hold) reject() {
 func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
 	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), PlaceholderUntil: h.placeholderUntil(), Unobserved: unobserved, Late: n.Late}
 	h.undos.add(h.session.undo(p, u, n.Field))
-}
-
-// remaining returns for how long h is still proven; false: it is not held.
-func (h *hold) remaining(now clock.Instant) (time.Duration, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lease.Left(now), h.phase == held
 }
 
 // undoGrace is how long a failed Lock waits for its undo. After the undo the next attempt finds a free key, and if the

@@ -25,7 +25,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	if !waiting || h.inMinHold() {
 		return nil, false
 	}
-	if inRow >= limit || h.givesWay() || h.other != nil && h.other.rivals() > 0 {
+	if inRow >= limit || h.givesWay() || h.other.rivals() > 0 {
 		return nil, true
 	}
 	from := h.onRedis()
@@ -74,9 +74,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		err := h.notOurs(began, out)
 		ticket.Refuse()
 		h.leave()
-		if h.other != nil {
-			h.other.wake()
-		}
+		h.other.wake()
 		return true, err
 	case out.Unconfirmed != nil: // the lock left h, but the waiter does not hold it, and tries by itself
 		c.identities.Retire(id)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/queue"
 )
 
 // WithLinger: a hold of a Mutex that has ended keeps the lock for the next Lock of this process. Meanwhile it is a
@@ -51,7 +50,7 @@ func (h *hold) linger(s *settings) bool {
 	if _, waiting := p.queue.Handoffs(); waiting || lasts <= 0 {
 		return false
 	}
-	most, checked := p.gate.mayLinger(now)
+	most, ask := p.gate.mayLinger(now)
 	if most <= 0 {
 		return false
 	}
@@ -61,15 +60,18 @@ func (h *hold) linger(s *settings) bool {
 	h.lingers = true
 	l := &lingering{hold: h, batch: b, settings: s, lasted: now.Since(h.lease.Acquired()), until: now.After(lasts)}
 	h.mu.Unlock()
-	if !proven || !checked {
+	if ask || !proven {
 		b.keepLease()
 	}
-	p.gate.beginLingering(l, min(lasts, most))
+	if !p.gate.beginLingering(l, min(lasts, most), most, ask) {
+		l.release()
+		return true
+	}
 	h.mu.Lock()
 	h.wake() // a TryLock of the same owner, which took it for a hold that is being released
 	h.mu.Unlock()
 	// What came just before that did not find it.
-	if _, waiting := p.queue.Handoffs(); waiting || h.session.closed() || !p.gate.unwanted() || b.isOver() {
+	if _, waiting := p.queue.Handoffs(); waiting || h.session.closed() || p.gate.wantedElsewhere() || b.isOver() {
 		p.gate.endLingering(l)
 	}
 	return true
@@ -87,35 +89,8 @@ func (h *hold) lingersFor(s *settings, now clock.Instant) (lasts time.Duration, 
 	return min(s.linger, left-ttl/3), left > ttl-ttl/6
 }
 
-// follow gives the attempt the lock of the hold that lingers at its key. If none does, or it cannot hand the lock over, the
-// attempt waits for its turn. false, nil: it does not wait, and another one has the turn.
-func (t *mutexTurn) follow() (turn bool, err error) {
-	a := t.a
-	p := a.hold.queueEntries[0]
-	l := p.gate.takeLingering(nil)
-	if l == nil {
-		return a.awaitHere(p.ticket)
-	}
-	p.ticket.Join()
-	if passed := l.passOn(); !passed && !a.waits {
-		err = l.hold.await(a.ctx) // it is released
-	}
-	if state, _ := p.ticket.State(); state == queue.Turn && err == nil {
-		return true, nil
-	}
-	if !a.waits {
-		if a.handedOverTo(p.ticket) {
-			err = nil
-		}
-		return a.hold.named(), err
-	}
-	a.contend()
-	err = a.awaitTurn(p.ticket)
-	return err == nil, err
-}
-
-// passOn hands the lock over to the first waiter in the local queue. If it cannot, the lock is released in the background.
-func (l *lingering) passOn() bool {
+// handOver hands the lock over to the first waiter in the local queue. If it cannot, the lock is released in the background.
+func (l *lingering) handOver() bool {
 	if l.hold.handOverLocally(l.settings) == nil {
 		l.release()
 		return false
@@ -141,8 +116,8 @@ func (l *lingering) release() {
 }
 
 // mayLinger returns for how long a hold may linger at g: 0 if another owner wants the key, or could not make itself known.
-// checked: Redis was asked for the line since announcements arrive. Otherwise the caller has to do that.
-func (g *gate) mayLinger(now clock.Instant) (most time.Duration, checked bool) {
+// ask: Redis has to be asked for the line, because a waiter may have come before announcements arrived.
+func (g *gate) mayLinger(now clock.Instant) (most time.Duration, ask bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d := &g.demand
@@ -153,32 +128,24 @@ func (g *gate) mayLinger(now clock.Instant) (most time.Duration, checked bool) {
 		d.since = now
 	}
 	if !d.announcements.Live() {
-		return confirmsWithin - now.Since(d.since), true // lingerOn does it
+		return confirmsWithin - now.Since(d.since), false // subscriptionChanged asks
 	}
-	checked, d.checked = d.checked, true
-	return maxTTL, checked
+	return maxTTL, !d.checked
 }
 
-// beginLingering lets l linger for the time lasts at most.
-func (g *gate) beginLingering(l *lingering, lasts time.Duration) {
+// beginLingering lets l linger for the time lasts at most. most and asked are what mayLinger returned; false: it would not return
+// that any more, because the subscription has changed, so l must not linger.
+func (g *gate) beginLingering(l *lingering, lasts, most time.Duration, asked bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.demand.lingering = l
+	d := &g.demand
+	live := d.announcements.Live()
+	if live != (most == maxTTL) || live && !d.checked && !asked {
+		return false
+	}
+	d.checked, d.lingering = live, l
 	l.timer = time.AfterFunc(lasts, func() { g.endLingering(l) })
-}
-
-// lingerOn lets l linger for its whole time, now that announcements arrive, and asks Redis for the line, because some may have
-// come before.
-func (g *gate) lingerOn(l *lingering) {
-	g.mu.Lock()
-	lingers := g.lingers(l.hold)
-	if lingers {
-		l.timer.Reset(l.hold.session.now().Until(l.until))
-	}
-	g.mu.Unlock()
-	if lingers {
-		l.batch.keepLease()
-	}
+	return true
 }
 
 // takeLingering removes the hold that lingers, and returns it for the caller to pass on or to release; nil: there is none.
@@ -203,12 +170,6 @@ func (g *gate) endLingering(only *lingering) bool {
 		l.release()
 	}
 	return l != nil
-}
-
-// endLingering is gate.endLingering for the gate of id, if there is one.
-func (r *registry) endLingering(id gateID) bool {
-	g := r.gate(id)
-	return g != nil && g.endLingering(nil)
 }
 
 // endLingering is gate.endLingering for the keys of h.

@@ -267,9 +267,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	if answer := h.handOverLocally(s); answer != nil {
 		return h.awaitAnswer(ctx, answer)
 	}
-	if h.batch != nil {
-		h.endBatch(ctx)
-	}
+	h.endBatch(ctx)
 	// The watchdog is stopped, which abandons a renewal in flight.
 	if !h.slot.take(ctx) {
 		return h.abandon(lockerr.Ended(ctx))
@@ -291,9 +289,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	if !passed {
 		err = h.release(ctx, s, crowded)
 	}
-	if h.batch != nil {
-		h.batch.end(err)
-	}
+	h.batch.end(err)
 	if h.name.Late {
 		h.undoName(h.name, h.lease.Longest())
 	}
@@ -320,11 +316,9 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 		marks = append(marks, p.queue.Wakes())
 	}
 	h.mu.Lock()
-	t, n, keep := h.target, h.name, h.locks.placeholderUntil
+	t, keep := h.target, h.locks.placeholderUntil
 	h.mu.Unlock()
-	if h.batch != nil {
-		n = h.onRedis()
-	}
+	n := h.onRedis()
 	e, began := h.confirmsPlaceholder(ctx, h.releaseOptions(s)), h.session.now()
 	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
 	answer, out := p.Release(ctx, e, t.Lacking(n.Absent), n.Field, make([]int, len(h.queueEntries)))
@@ -349,10 +343,7 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 			p.gate.beginForeignTurn(h.session.now())
 		}
 		if crowded && h.kind.lined == nil {
-			receivers := answer.Receivers
-			if h.other != nil {
-				receivers += h.other.rivals()
-			}
+			receivers := answer.Receivers + h.other.rivals()
 			if h.session.scattered && answer.Receivers >= 0 {
 				receivers = max(receivers, 2) // perhaps
 			}
@@ -363,9 +354,7 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 		}
 		p.ticket.Leave()
 	}
-	if h.other != nil {
-		h.other.released(answer)
-	}
+	h.other.released(answer)
 	if !answer.Ours {
 		return lost
 	}
@@ -391,9 +380,7 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 func (h *hold) abandon(err error) error {
 	h.giveUp(err)
 	h.leave()
-	if h.other != nil {
-		h.other.wake()
-	}
+	h.other.wake()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.unconfirmed(err)

@@ -11,7 +11,7 @@ import (
 
 // otherSide is the other side of a read-write lock, from the point of view of a hold on one side. The same
 // owner may have a hold there, and no message notifies the waiters there of what happens in
-// this process.
+// this process. Nil: the lock has no sides. Then there is nobody to wake, to notify or to find.
 type otherSide struct {
 	session *session
 	id      gateID // of the gate there
@@ -32,6 +32,9 @@ func newOtherSide(c *session, t *keys.Set, o keys.Owner) *otherSide {
 
 // gate returns the gate there, or nil if nothing of this process uses it.
 func (s *otherSide) gate() *gate {
+	if s == nil {
+		return nil
+	}
 	return s.session.registry.gate(s.id)
 }
 
@@ -91,10 +94,10 @@ func (s *otherSide) wake() {
 	}
 }
 
-// wanted notifies the owners that hold the lock on the other side that h waits for it.
-func (s *otherSide) wanted() {
+// notifyWanted notifies the owners that hold the lock on the other side that another owner waits for it.
+func (s *otherSide) notifyWanted() {
 	if g := s.gate(); g != nil {
-		g.wanted()
+		g.notifyWanted()
 	}
 }
 
@@ -109,7 +112,7 @@ func (s *otherSide) released(answer protocol.Released) {
 // queue, before the next in the queue asks: after each writer it is the readers' turn, also
 // if the writer itself reads on.
 func (s *otherSide) rivals() int {
-	if s.id.side != keys.Reading {
+	if s == nil || s.id.side != keys.Reading {
 		return 0
 	}
 	if g := s.gate(); g != nil && (g.queue.Taken() || g.find(s.owner) != nil) {
@@ -121,7 +124,7 @@ func (s *otherSide) rivals() int {
 // lengthen records in the write hold of the same owner, if there is one, that its field may live on Redis for lease
 // from now on: the owner's read hold keeps the key with all its fields.
 func (s *otherSide) lengthen(lease time.Duration) {
-	if s.id.side != keys.Writing {
+	if s == nil || s.id.side != keys.Writing {
 		return
 	}
 	if writer := s.hold(); writer != nil {

@@ -271,6 +271,26 @@ func TestLinger_NotIfTheNextLockCouldNotFollow(t *testing.T) {
 	}
 }
 
+// The first renewal of a longer lease may be due after the end of the lease that it takes over.
+func TestLinger_LongerLeaseIsProvenAtOnce(t *testing.T) {
+	eachLinger(t, func(b *kindBench, m *relock.Mutex) {
+		b.lingers(m)
+		longer := b.mutex(relock.WithTTL(time.Hour))
+		b.you.Locks(b.t, longer)
+		redistest.Eventually(b.t, "it has the whole lease", func() bool { return b.rdbs[0].PTTL(b.t.Context(), b.key).Val() > time.Minute })
+		redistest.Eventually(b.t, "and knows it", func() bool {
+			var deadline time.Time
+			_ = b.you.Call(func() error {
+				deadline, _ = longer.Deadline()
+				return nil
+			})
+			return time.Until(deadline) > time.Minute
+		})
+		b.you.Unlocks(b.t, longer)
+		b.gone()
+	})
+}
+
 // Another owner of the process waits already, so the lock is handed over, not kept.
 func TestLinger_UnlockOfALockThatIsHandedOverWaitsForTheAnswer(t *testing.T) {
 	eachLinger(t, func(b *kindBench, m *relock.Mutex) {

@@ -56,26 +56,38 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 		m.settings.Fencing, m.settings.reentrant = false, true
 	}
 	m.settings.apply(opts)
-	if m.err = m.target.Init(c.prefix, names); m.err == nil && m.settings.Fencing {
-		m.target.Mints()
-	}
 	if k != nil {
 		m.target.Side = k.side
+		if k.rename != nil {
+			m.settings.checkLinger()
+		}
 	}
-	if m.err == nil && c.cluster && !m.target.OneSlot() {
-		m.err = fmt.Errorf("%w: on a Cluster the names of a MultiMutex need a common {tag}, as in %q",
+	m.err = c.check(m, names)
+	return m
+}
+
+// check derives the keys of m, and returns why m cannot be used; nil: it can.
+func (c *Client) check(m *Mutex, names []string) error {
+	if err := m.target.Init(c.prefix, names); err != nil {
+		return err
+	}
+	if m.settings.Fencing {
+		m.target.Mints()
+	}
+	if c.cluster && !m.target.OneSlot() {
+		return fmt.Errorf("%w: on a Cluster the names of a MultiMutex need a common {tag}, as in %q",
 			ErrInvalidName, "{"+keys.HashTag(m.target.Keys[0])+"}:a")
 	}
-	if m.err == nil {
-		m.err = m.settings.err
+	if m.settings.err != nil {
+		return m.settings.err
 	}
-	if m.err == nil {
-		m.err = c.supports(&m.settings)
+	if err := c.supports(&m.settings); err != nil {
+		return err
 	}
-	if m.err == nil && k == nil {
-		m.err = errNoSuchKind
+	if m.kind == nil {
+		return errNoSuchKind
 	}
-	return m
+	return nil
 }
 
 // Name returns the name of the lock, without the prefix of [WithPrefix]. For a MultiMutex it returns
@@ -158,11 +170,8 @@ func (m *Mutex) Unlock() error {
 	var buf [4]*hold
 	o := m.owner()
 	holds := m.find(buf[:0], o, m.target)
-	if len(holds) == 0 || slices.ContainsFunc(holds, (*hold).wanted) {
+	if len(holds) == 0 || slices.ContainsFunc(holds, (*hold).isAcquiring) {
 		return lockerr.Wrap("unlock", m.Name(), m.notHeld(o))
-	}
-	if len(holds) == 1 {
-		return lockerr.Wrap("unlock", m.target.Name, holds[0].unlock(m.target, &m.settings))
 	}
 	var errs []error
 	for _, h := range holds {
@@ -407,7 +416,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 
 // forceUnlock ends the hold on key i that has fields, as Redis said when it was asked.
 func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked clock.Instant) (bool, error) {
-	ours := m.session.registry.endLingering(gateID{m.target.Keys[i], m.target.Side})
+	g := m.session.registry.gate(gateID{m.target.Keys[i], m.target.Side})
+	ours := g != nil && g.endLingering(nil)
 	for _, field := range fields {
 		if h := m.session.holder(m.target, i, field, asked); h != nil {
 			(h).lose(errForced)
@@ -425,7 +435,7 @@ var (
 	errNilFunction = fmt.Errorf("%w: the function is nil", ErrInvalidOption)
 )
 
-// usable says why a call that needs Redis cannot be made.
+// usable returns why a call that needs Redis cannot be made.
 func (m *Mutex) usable(ctx context.Context) error {
 	switch {
 	case m.err != nil:

@@ -238,7 +238,10 @@ func WithAsyncUnlock() Option {
 // been used for d, or after a TTL.
 //
 // The first such Unlock of a name subscribes to a channel, until the lock is no longer used. As long as the
-// lock is used or lingers, one command in each sixth of the TTL keeps its lease.
+// lock is used or lingers, one command in each sixth of the TTL keeps its lease. A Lock with a longer TTL
+// than the last one sends one more, which it does not wait for.
+//
+// A TTL that is too short for d makes a handle of [Client.Mutex] invalid, and is right for all others.
 func WithLinger(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < 0 {
@@ -281,7 +284,7 @@ type ownerKey struct{}
 // owner, the new owner does not share its holds. If ctx is nil, NewOwner returns nil. No round trip.
 func NewOwner(ctx context.Context) context.Context {
 	if ctx == nil {
-		return nil // WithOwnerFrom says so
+		return nil // WithOwnerFrom returns an error
 	}
 	return context.WithValue(ctx, ownerKey{}, uuid.NewString())
 }

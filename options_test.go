@@ -15,6 +15,7 @@ import (
 
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -530,5 +531,28 @@ func TestOptions_ReadersAreRenewedBeforeAJavaReaderCanEndTheirLease(t *testing.T
 		m := LocksOn(t, b.Client(t)).RWMutex("x", WithTTL(5*time.Minute))
 		require.Equal(t, readRenewInterval, m.read.settings.renewInterval)
 		require.Equal(t, 100*time.Second, m.write.settings.renewInterval)
+	})
+}
+
+func TestLinger_OfTheClientConcernsTheMutexAlone(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+		c, short := LocksOn(t, rdb, WithLinger(10*time.Second)), WithTTL(10*time.Second)
+		_, err := c.Mutex("a", short).TryLock(t.Context())
+		require.ErrorContains(t, err, "WithLinger(10s) is too long for a TTL of 10s")
+		for name, m := range map[string]*Mutex{"fair": c.FairMutex("b", short), "multi": c.MultiMutex([]string{"c", "d"}, short)} {
+			held, err := m.TryLock(t.Context())
+			require.NoError(t, err, name)
+			require.True(t, held, name)
+			require.NoError(t, m.Unlock(), name)
+		}
+		rw := c.RWMutex("e", short)
+		held, err := rw.TryLock(t.Context())
+		require.NoError(t, err)
+		require.True(t, held)
+		require.NoError(t, rw.Unlock())
+		p, held, err := c.Semaphore("f", 1, short).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.True(t, held)
+		require.NoError(t, p.Release())
 	})
 }

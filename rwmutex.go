@@ -43,7 +43,7 @@ type RWMutex struct {
 
 // readRenewInterval is the most that the renewal of a read hold may take: Java's
 // watchdog sets the key's time to live to its own 30 s, however many others read. It is known for less
-// than that only when a renewal has met it: see pressed.
+// than that only when a renewal has met it: see lease.Lease.Note.
 const readRenewInterval = 10 * time.Second
 
 // RWMutex returns a handle for the read-write lock name. If the name or an option is invalid, the first
@@ -126,7 +126,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
 // writers are woken. RUnlock blocks, and returns errors, as [Mutex.Unlock] does. One round trip.
 func (m *RWMutex) RUnlock() error { return m.reading("unlock to read", m.read.Unlock()) }
 
-// reading says of an error of the read side that it is one.
+// reading marks an error as one of the read side.
 func (m *RWMutex) reading(op string, err error) error { return lockerr.Wrap(op, m.Name(), err) }
 
 // Do locks to write, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does. The round

@@ -82,7 +82,7 @@ func (k *kind) newTurn(a *attempt) turn {
 	}
 }
 
-// newQueueEntry returns the place of a waiter for the key of g, without a ticket yet: in the queue of the gate, or
+// newQueueEntry returns the entry of a waiter for the key of g, without a ticket yet: in the queue of the gate, or
 // in the queue of waiters with an entry in the line each.
 func (k *kind) newQueueEntry(g *gate) queueEntry {
 	if k.inOrder() {

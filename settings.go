@@ -94,6 +94,7 @@ func newClientSettings(opts []ClientOption) (clientSettings, error) {
 	// the client's TTL would be the wrong interval for a handle with another TTL.
 	resolved := s.settings
 	resolved.apply(nil)
+	resolved.checkLinger()
 	return s, resolved.err
 }
 
@@ -142,14 +143,19 @@ func (s *settings) resolve() {
 	} else if s.unlockTimeout > s.TTL {
 		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: use at most the TTL, because the lock is free after that", s.unlockTimeout, s.TTL)
 	}
-	if s.linger > s.TTL/3 {
-		s.reject("WithLinger(%v) is too long for a TTL of %v: use at most a third of the TTL, so that the lease of the next hold can be renewed", s.linger, s.TTL)
-	}
 	if s.maxHold != 0 && s.maxHold < s.TTL {
 		s.reject("WithMaxHold(%v) is shorter than the TTL of %v: use at least the TTL, or set a shorter WithTTL", s.maxHold, s.TTL)
 	}
 	if s.replicas.Timeout > s.TTL/6 {
 		s.reject("WithReplicas(%d, %v) waits too long for a TTL of %v: use at most a sixth of the TTL", s.replicas.N, s.replicas.Timeout, s.TTL)
+	}
+}
+
+// checkLinger checks [WithLinger], which has no effect for most kinds of locks: a client that has it may have other locks with a
+// shorter TTL.
+func (s *settings) checkLinger() {
+	if s.linger > s.TTL/3 {
+		s.reject("WithLinger(%v) is too long for a TTL of %v: use at most a third of the TTL, so that the lease of the next hold can be renewed", s.linger, s.TTL)
 	}
 }
 

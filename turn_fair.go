@@ -90,11 +90,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		return a.tryFree()
 	}
 	g, out := t.waiter.enqueue(a.newName())
-	// An entry is no hold: replicas need not confirm it.
-	if out.Err != nil || g.Waits {
-		return a.answered(t.waiter.name, g, out)
-	}
-	if g, out = a.answered(t.waiter.name, g, out); g.Held {
+	if g, out = a.answered(t.waiter.name, g, out); g.Held { // an entry is no hold: replicas need not confirm it
 		a.hold.queueEntries[0].gate.seesLine(true, out.Sent) // a newcomer is served only then
 		out = t.confirm()
 		g.Held = out.Err == nil

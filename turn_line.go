@@ -32,9 +32,8 @@ type lineWaiter struct {
 	attends bool                 // it has been subscribed since before the entry
 }
 
-// newLineWaiter returns the waiter of a at its place p, for the one key of t. It polls when ticket has the turn.
+// newLineWaiter returns the waiter of a with the queue entry p, for the one key of t. It polls when ticket has the turn.
 func newLineWaiter(a *attempt, p queueEntry, t *keys.Set, ticket *queue.Ticket[*hold]) *lineWaiter {
-	a.longestSleep = a.hold.settings.EntryPoll()
 	a.ticket = ticket
 	w := &lineWaiter{a: a, target: t, line: p.gate.line().Line, ticket: ticket}
 	// A waiter that sleeps until its turn to poll no longer needs the turn once the entry is settled.
@@ -78,7 +77,7 @@ func (w *lineWaiter) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome
 		if out.Ambiguous {
 			a.hold.session.identities.Retire(n.Identity)
 			if w.name.Late = out.Late(); !g.Held {
-				w.undo(w.name, max(a.hold.settings.TTL, 2*a.hold.settings.EntryLease()), out.Unobserved)
+				w.undo(max(a.hold.settings.TTL, 2*a.hold.settings.EntryLease()))
 			}
 		}
 		w.drop()
@@ -179,14 +178,13 @@ func (w *lineWaiter) giveUp() {
 	a.hold.session.identities.Retire(w.name.Identity)
 	// A poll in flight may have renewed the entry once more: then the entry lives for one lease after it.
 	// mutant: fair-entry-left
-	w.undo(w.name, 2*a.hold.settings.EntryLease(), false)
+	w.undo(2 * a.hold.settings.EntryLease())
 	w.drop()
 }
 
-// undo releases, in the background, the entry and the lock that the retired name n may have.
-func (w *lineWaiter) undo(n identity.Name, lasts time.Duration, unobserved bool) {
-	a := w.a
-	a.hold.undo(a.hold.kind.lined, w.target, n, lasts, unobserved)
+// undo releases, in the background, the entry and the lock that its retired name may have.
+func (w *lineWaiter) undo(lasts time.Duration) {
+	w.a.hold.undo(w.a.hold.kind.lined, w.target, w.name, lasts, false)
 }
 
 // drop forgets the entry.

@@ -39,7 +39,6 @@ var _ turn = (*multiTurn)(nil)
 
 // newMultiTurn is the turn of an attempt of a MultiMutex.
 func newMultiTurn(a *attempt) turn {
-	a.longestSleep = a.hold.settings.EntryPoll()
 	return &multiTurn{here: plainTurn{a: a, line: true}, a: a}
 }
 
@@ -233,7 +232,7 @@ func (t *multiTurn) giveUp() {
 	a := t.a
 	a.hold.session.identities.Retire(t.kept.Identity)
 	// The name is retired before the undo, so that no later request uses a name that is being undone.
-	a.undo(t.kept, a.hold.settings.EntryLease(), false)
+	a.hold.undoName(t.kept, a.hold.settings.EntryLease())
 	if t.hasEntry() {
 		t.leaveLine()
 		t.wants = true
@@ -257,6 +256,6 @@ func (t *multiTurn) end(granted bool) {
 	t.leaveLine()
 	t.giveUp()
 	if !granted {
-		t.a.leave()
+		t.a.hold.leave()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -39,7 +40,6 @@ type inheritedEntry struct {
 
 // newMutexTurn returns the turn of an attempt of a Mutex.
 func newMutexTurn(a *attempt) turn {
-	a.longestSleep = a.hold.settings.EntryPoll()
 	a.mutex = mutexTurn{a: a}
 	return &a.mutex
 }
@@ -48,7 +48,7 @@ func newMutexTurn(a *attempt) turn {
 func (t *mutexTurn) await() (bool, error) {
 	a := t.a
 	if t.line == nil {
-		turn, err := t.follow()
+		turn, err := t.awaitLocal()
 		switch {
 		case turn && a.hold.named():
 			// A hand-over came with the turn. If its lease has ended, late gives it back, and the loop asks Redis.
@@ -67,6 +67,39 @@ func (t *mutexTurn) await() (bool, error) {
 		t.inherit()
 	}
 	return t.line.await()
+}
+
+// awaitLocal gives the attempt the lock of the hold that lingers at its key. If none does, or it cannot hand the lock over, the
+// attempt waits for its turn in the local queue. false, nil: it does not wait, and another one has the turn.
+func (t *mutexTurn) awaitLocal() (turn bool, err error) {
+	a := t.a
+	p := a.hold.queueEntries[0]
+	l := p.gate.takeLingering(nil)
+	if l == nil {
+		return a.awaitHere(p.ticket)
+	}
+	p.ticket.Join()
+	if passed := l.handOver(); !passed && !a.waits {
+		err = l.hold.await(a.ctx) // it is released
+	}
+	if state, _ := p.ticket.State(); state == queue.Turn && err == nil {
+		return true, nil
+	}
+	if !a.waits {
+		return a.gives(p.ticket, err)
+	}
+	a.contend()
+	err = a.awaitTurn(p.ticket)
+	return err == nil, err
+}
+
+// gives leaves the queue with t for a try that did not get the turn, or that ended with err. true: the lock was handed over before.
+// A name alone proves nothing: a hand-over that is in progress has set it, and finds that t has left.
+func (a *attempt) gives(t *queue.Ticket[*hold], err error) (turn bool, _ error) {
+	if a.handedOverTo(t) {
+		return true, nil
+	}
+	return false, err
 }
 
 // awaitForeignTurn waits while it is the turn of foreign waiters, which is short and ends by the clock. Then the attempt
@@ -147,7 +180,7 @@ func (t *mutexTurn) end(granted bool) {
 		t.line.end(granted)
 	}
 	if !granted {
-		t.a.leave()
+		t.a.hold.leave()
 	}
 }
 

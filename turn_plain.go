@@ -81,7 +81,7 @@ func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Ou
 	return g, out
 }
 
-// rest keeps its place in one queue and sleeps there: a release of that key wakes it.
+// rest keeps its entry in one queue and sleeps there: a release of that key wakes it.
 func (t *plainTurn) rest(d time.Duration) error {
 	t.releaseTurns()
 	return t.a.sleepFor(d)
@@ -89,7 +89,7 @@ func (t *plainTurn) rest(d time.Duration) error {
 
 func (t *plainTurn) end(granted bool) {
 	if !granted {
-		t.a.leave()
+		t.a.hold.leave()
 	}
 }
 

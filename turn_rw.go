@@ -35,7 +35,6 @@ func newWriterTurn(a *attempt) turn {
 	t := &writerTurn{queue: plainTurn{a: a}}
 	// A fixed owner may start to read in another goroutine while this one waits to write.
 	a.over = func() (bool, error) { return false, t.ownerReads() }
-	a.longestSleep = a.hold.settings.EntryPoll()
 	return t
 }
 
@@ -100,7 +99,7 @@ func (t *writerTurn) withdraw() {
 	a := t.queue.a
 	a.hold.session.identities.Retire(t.claimed)
 	claim := t.claimed.Of(a.hold.target, a.hold.owner)
-	a.undo(claim, max(a.hold.settings.TTL, a.hold.settings.EntryLease()), false)
+	a.hold.undoName(claim, a.hold.settings.TTL)
 }
 
 // readerTurn is the turn of a reader: all readers ask at once. Those that have to wait join the local queue. Its first
@@ -115,7 +114,6 @@ var _ turn = (*readerTurn)(nil)
 
 // newReaderTurn returns the turn of an attempt to read.
 func newReaderTurn(a *attempt) turn {
-	a.longestSleep = a.hold.settings.EntryPoll()
 	return &readerTurn{a: a}
 }
 

@@ -101,12 +101,9 @@ func (h *hold) wakeAtDeadline() {
 	}
 }
 
-// plan returns how long there is nothing to do, and whether a renewal is due then. If no renewal is due, the deadline
-// ends the hold then. mu is held.
+// plan returns how long there is nothing to do for h, which is held, and whether a renewal is due then. If no renewal is due,
+// the deadline ends the hold then. mu is held.
 func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
-	if h.phase != held {
-		return 0, false
-	}
 	interval := h.locks.renewInterval(now, h.lease.Acquired())
 	if wait, renew = h.lease.Next(now, interval); renew {
 		if h.watchdog.failures > 0 { // not before the next try, nor after the end of the lease
@@ -153,7 +150,7 @@ func (h *hold) renewNow(life context.Context) {
 	t, n, lease := h.target, h.name, h.locks.ttl()
 	e := h.renewOptions()
 	left := h.lease.Left(h.session.now())
-	hooks := *h.hooks()
+	hooks := h.hooks()
 	h.mu.Unlock()
 
 	// A loss must not wait for an answer.
@@ -329,8 +326,6 @@ func (h *hold) lose(why error) {
 		why = h.cause // an ErrLost, also for the Unlocks that wait
 	}
 	h.giveUp(why)
-	if h.other != nil {
-		h.other.wake()
-	}
+	h.other.wake()
 	h.session.report("Lost", hooks.Lost, h.owner, event)
 }

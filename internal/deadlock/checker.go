@@ -98,7 +98,7 @@ func NewChecker(life group.Life, long func() ([]*Waiter, time.Duration), exec *r
 	}
 }
 
-// Start says that an owner waits. It costs a mutex while the checker runs.
+// Start records that an owner waits. It costs a mutex while the checker runs.
 func (c *Checker) Start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +186,7 @@ func (c *Checker) check(waiters []*Waiter, asOf clock.Instant) (pause time.Durat
 // publish publishes the wait of w beside each lock that its owner holds, and waits for the answers. Without an answer it may
 // arrive later, when the wait is over. Then the wait gets another ID, so that nothing follows from what was published before.
 //
-// It says of asOf that w waited. That is an interval or more after the last publication was answered: see confirms.
+// Others read that w waited at asOf. That is an interval or more after the last publication was answered: see confirms.
 func (c *Checker) publish(w *Waiter, k *known, asOf clock.Instant) {
 	if len(w.Holds) == 0 || k.wait.Seq > 0 && asOf.Mono-k.published.Mono < interval {
 		return

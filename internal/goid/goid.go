@@ -16,7 +16,7 @@ import (
 	"github.com/petermattis/goid"
 )
 
-// fast says that the quick way can be trusted with this Go release.
+// fast reports that the quick way can be trusted with this Go release.
 var fast = agrees(goid.Get)
 
 // Get returns the number of the calling goroutine. It is unique in the process

@@ -53,7 +53,7 @@ func (g *Group) join() {
 	g.n++
 }
 
-// leave says that a goroutine has ended.
+// leave records that a goroutine has ended.
 func (g *Group) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -3,9 +3,9 @@
 //
 //   - set.go has the [Set]: all that a handle locks, made once.
 //   - names.go has the prefixes, Redisson's and our own, and the rules of hash tags.
-//   - kinds.go has what locks with a line, and read-write locks, have besides.
+//   - kinds.go has what read-write locks and semaphores have besides.
 //   - owner.go has the fields of the hash, which name who holds: <uuid>:<owner>, and what may follow.
-//   - nodes.go has a set of nodes of a quorum, for names that do not stand on all of them.
+//   - nodes.go has a set of nodes of a quorum, for names that are not on all of them.
 //
 // The layout is part of the version contract: processes with another version, and Java, use the same names.
 package keys

@@ -9,8 +9,8 @@ import (
 )
 
 // Set is what a handle locks: one key, or several keys that are acquired together. It is created once for a handle, by
-// Init, and then ReadWrite and Mints if they are needed. After that it never changes, and so it needs no mutex. Only,
-// Lacking and FencedWith return another set.
+// Init, and then ReadWrite, Semaphore and Mints if they are needed. After that it never changes, and so it needs no mutex. Only,
+// Without, Lacking and FencedWith return another set.
 type Set struct {
 	Side     Side
 	Name     string   // as the user wrote it, for errors and hooks

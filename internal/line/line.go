@@ -63,7 +63,7 @@ type Line struct {
 	listeners int
 	releases  *wake.Subscription // messages to every waiter
 	grants    *wake.Subscription // messages to this process
-	heard     bool               // both were live at their last event that was no message
+	confirmed bool               // both were live at their last event that was no message
 }
 
 // New returns the line of one process for a key. hub delivers messages of releases and grants. polls wakes the waiter
@@ -290,7 +290,7 @@ func (l *Line) subscribe(open func(name string, wake func(), message func(string
 	if l.grants == nil {
 		l.grants = open(l.grantChannel, l.changed, l.message)
 	}
-	l.heard = l.listening() // without an event: what was in use stays confirmed
+	l.confirmed = l.listening() // without an event: what was in use stays confirmed
 }
 
 // Unlisten removes a listener. The last one closes both subscriptions.
@@ -305,7 +305,7 @@ func (l *Line) Unlisten() {
 			s.Close()
 		}
 	}
-	l.releases, l.grants, l.heard = nil, nil, false
+	l.releases, l.grants, l.confirmed = nil, nil, false
 }
 
 // changed handles the events of a subscription that are not messages: it is confirmed, lost or refused, so messages may
@@ -313,8 +313,8 @@ func (l *Line) Unlisten() {
 func (l *Line) changed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.heard
-	if l.heard = l.listening(); before || l.heard {
+	before := l.confirmed
+	if l.confirmed = l.listening(); before || l.confirmed {
 		l.polls.Wake()
 	}
 }

@@ -81,7 +81,7 @@ func TestLine_MessagesReachTheirAddressees(t *testing.T) {
 	for _, channel := range []string{"releases", "grants"} {
 		require.Zero(t, b.wakes(b.hub.wakes[channel]), "not confirmed: it polls often anyway")
 	}
-	b.heard = true // as if they had been confirmed
+	b.confirmed = true // as if they had been confirmed
 	require.Equal(t, 1, b.wakes(func() {
 		b.hub.wakes["releases"]()
 		b.hub.wakes["grants"]()

@@ -58,7 +58,7 @@ type Registrar struct {
 	info []any // host, process id, program, since when: the last words of each command
 
 	mu sync.Mutex
-	// running: the goroutine is running. start sets it. The goroutine clears it before it ends because
+	// running: the goroutine is running. Start sets it. The goroutine clears it before it ends because
 	// the client is not in use; after Close it stays set, so no other goroutine starts.
 	running bool
 
@@ -82,16 +82,10 @@ func New(life group.Life, used func() []string, exec *redisexec.Executor) *Regis
 	}
 }
 
-// InUse reports that the client holds or waits from now on. It does not wait for Redis. It must come after the
-// hold is in its gates: otherwise the goroutine may look first, find none, and end.
-func (r *Registrar) InUse() { r.start() }
-
-// Close removes the registration, in the background. The goroutine notices Life.Closing, which was closed before. If
-// there is no goroutine, Close starts one.
-func (r *Registrar) Close() { r.start() }
-
-// start starts the goroutine unless it is running.
-func (r *Registrar) start() {
+// Start starts the goroutine unless it is running. It does not wait for Redis. A hold calls it when it is in its gates: otherwise
+// the goroutine might look first, find none, and end. Close of the client calls it after Life.Closing was closed, which
+// removes the registration.
+func (r *Registrar) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.running {

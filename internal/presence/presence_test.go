@@ -41,7 +41,7 @@ func TestPresence_GoroutineOfAnIdleClientEndsDespiteClose(t *testing.T) {
 		},
 		Go: running.Go, Ctx: over, Closing: closing,
 	}, used, exec)
-	r.InUse()
+	r.Start()
 	running.Wait(t.Context())
 	require.True(t, group.Closed(closing))
 	require.Equal(t, 1, asked, "it says nothing more")

@@ -107,7 +107,7 @@ func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	}
 	r, out := l.run(ctx, e, LineAcquireScript, t.Line, append(args, entry...)...)
 	g := r.grant(t, s.Fencing)
-	if g.Waits, g.Claimed = g.Claimed, false; g.Waits {
+	if g.Waits {
 		g.Token = r.integer(4)
 	}
 	return understood(g, out, &r)

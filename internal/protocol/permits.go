@@ -67,9 +67,7 @@ func (p *Permits) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.
 func (p *Permits) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
 	args := []any{field, s.TTL.Milliseconds(), s.Limit, p.publishCommand(), p.countCommand()}
 	r, out := p.run(ctx, e, PermitAcquireScript, t.Line, append(args, entry...)...)
-	g := r.grant(t, false)
-	g.Waits, g.Claimed = g.Claimed, false
-	return understood(g, out, &r)
+	return understood(r.grant(t, false), out, &r)
 }
 
 // Poll implements [Queued].

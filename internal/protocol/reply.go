@@ -194,14 +194,15 @@ func (r *reply) grant(t *keys.Set, token bool) Grant {
 		return r.granted(token)
 	case 0:
 		// A fifth element means, for a read-write lock, that a waiting writer has claimed it, and for a lock with a line,
-		// that the field has an entry there (see Lined.take).
+		// that the field has an entry there.
 		//
 		// On a server whose time passes within a script, the hold may have ended just now.
 		left := r.ttl(1)
 		if left == -2*time.Millisecond {
 			left = 0
 		}
-		return Grant{Key: r.position(2, t), TTL: left, Holder: r.text(3), Claimed: len(r.values) > 4}
+		more := len(r.values) > 4
+		return Grant{Key: r.position(2, t), TTL: left, Holder: r.text(3), Claimed: more && t.RW != nil, Waits: more && t.RW == nil}
 	default:
 		r.refuse(status, t)
 		return Grant{}

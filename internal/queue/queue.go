@@ -30,8 +30,8 @@ import (
 type Queue[V any] struct {
 	Bell // its mu also guards the queue
 
-	turn *Ticket[V] // nil only if the queue is empty
-	line list.List  // of the tickets that wait, including the reserved one
+	turn    *Ticket[V] // nil only if the queue is empty
+	waiting list.List  // of the tickets that wait, including the reserved one
 
 	// handoffs counts the hand-overs in a row, since the lock was last released to all.
 	handoffs int
@@ -64,7 +64,7 @@ type Ticket[V any] struct {
 	seen  uint64 // the wake-ups that this ticket, with the turn, need not act on
 	fresh bool   // it has just received the turn and should try at once
 
-	place *list.Element // in the queue, while it waits
+	element *list.Element // in the queue, while it waits
 }
 
 // State is the state of a ticket.
@@ -102,7 +102,7 @@ func (t *Ticket[V]) Join() bool {
 		q.give(t)
 		return true
 	}
-	t.state, t.place = Waiting, q.line.PushBack(t)
+	t.state, t.element = Waiting, q.waiting.PushBack(t)
 	return false
 }
 
@@ -125,7 +125,7 @@ func (q *Queue[V]) give(t *Ticket[V]) {
 
 // first returns the next ticket in the queue, or nil.
 func (q *Queue[V]) first() *Ticket[V] {
-	e := q.line.Front()
+	e := q.waiting.Front()
 	if e == nil {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (t *Ticket[V]) Open() {
 		return
 	}
 	t.state, q.turn, q.Bell.alarm, q.handoffs = Gone, nil, nil, 0
-	for e := q.line.Front(); e != nil; e = q.line.Front() {
+	for e := q.waiting.Front(); e != nil; e = q.waiting.Front() {
 		next := e.Value.(*Ticket[V])
 		q.drop(next)
 		next.alarm.Ring()
@@ -230,7 +230,7 @@ func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	if next == nil {
 		return
 	}
-	q.line.Remove(next.place)
+	q.waiting.Remove(next.element)
 	q.give(next)
 	// mutant: wakeup-consumed/1
 	pass(q, next)
@@ -240,7 +240,7 @@ func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 // drop makes a ticket without the turn Gone.
 func (q *Queue[V]) drop(t *Ticket[V]) {
 	if t.state == Waiting || t.state == Reserved {
-		q.line.Remove(t.place)
+		q.waiting.Remove(t.element)
 	}
 	t.state = Gone
 }
@@ -277,7 +277,13 @@ func (t *Ticket[V]) Reserve(accept func(V) bool) *Ticket[V] {
 
 // Grant passes the turn, and with it the lock, from t to the reserved ticket. If that ticket
 // has left meanwhile, Grant returns false, and t still has the turn.
-func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
+func (t *Ticket[V]) Grant(to *Ticket[V]) bool { return t.transfer(to, true) }
+
+// PassTo passes the turn from t, which does not have the lock, to the reserved ticket. If that ticket has left
+// meanwhile, PassTo returns false, and t still has the turn. It is no hand-over, and ends a row of them.
+func (t *Ticket[V]) PassTo(to *Ticket[V]) bool { return t.transfer(to, false) }
+
+func (t *Ticket[V]) transfer(to *Ticket[V], lock bool) bool {
 	q := t.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -285,26 +291,12 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	if to.state != Reserved {
 		return false
 	}
-	q.line.Remove(to.place)
+	q.waiting.Remove(to.element)
 	t.state = Gone
 	q.give(to)
-	q.handoffs++
-	to.alarm.Ring()
-	return true
-}
-
-// PassTo passes the turn from t, which does not have the lock, to the reserved ticket. If that ticket has left
-// meanwhile, PassTo returns false, and t still has the turn. It is no hand-over, and ends a row of them.
-func (t *Ticket[V]) PassTo(to *Ticket[V]) bool {
-	q := t.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if to.state != Reserved {
-		return false
+	if q.handoffs++; !lock {
+		q.handoffs = 0
 	}
-	q.line.Remove(to.place)
-	t.state, q.handoffs = Gone, 0
-	q.give(to)
 	to.alarm.Ring()
 	return true
 }
@@ -351,7 +343,7 @@ func (t *Ticket[V]) News() bool {
 func (q *Queue[V]) Handoffs() (inRow int, waiting bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.handoffs, q.line.Len() > 0
+	return q.handoffs, q.waiting.Len() > 0
 }
 
 // Wakes returns the number of wake-ups so far.
@@ -386,11 +378,11 @@ func (b *Bell) Recheck() {
 func (q *Queue[V]) Fail(err error, which func(V) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for e := q.line.Front(); e != nil; {
+	for e := q.waiting.Front(); e != nil; {
 		t := e.Value.(*Ticket[V])
 		e = e.Next()
 		if t.state == Waiting && which(t.Value) {
-			q.line.Remove(t.place)
+			q.waiting.Remove(t.element)
 			t.state, t.err = Failed, err
 			t.alarm.Ring()
 		}

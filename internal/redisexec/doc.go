@@ -10,6 +10,7 @@
 //     lone.go has commands that come alone, and peek.go looks at a connection on which nothing is in flight.
 //   - options.go derives the options of the library's connections from the application's.
 //   - verdict.go judges the error of one copy: was it executed, may it be sent again?
+//   - names.go has the names of servers in errors.
 //   - server.go has the name of a server, and its most informative failure since it last answered.
 //   - script.go has a script, and makes one call send it in full if Redis does not have it, not all calls.
 //   - replicas.go and confirmers.go wait until replicas confirm the writes of a script.

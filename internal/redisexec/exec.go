@@ -62,12 +62,8 @@ const MinPatience = 10 * time.Millisecond
 // MinCopyPatience is what a slow link needs.
 const MinCopyPatience = 50 * time.Millisecond
 
-// Executor runs scripts on one Redis deployment, and reports for each call whether every copy was answered. All safety under
-// lost replies depends on that.
-//
-// Commands go through a pipeline to each master. go-redis' resending is off for every command; the executor resends by itself, by
-// two routes in turns: a lane, which is a new one after a silence, and the application's pool, in case that no new connection can
-// be opened.
+// Executor runs scripts on one Redis deployment. go-redis' resending is off for every command: the executor resends by itself, by
+// the routes in the table of engine.
 type Executor struct {
 	// Now is the clock that it times its copies by.
 	Now clock.Clock
@@ -421,18 +417,10 @@ func (x *Executor) Close(ctx context.Context) {
 
 	ctx, cancel := context.WithTimeout(ctx, max(x.Patience, dialTime))
 	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for _, e := range engines {
-			all.Go(e.close)
-		}
-		all.Wait()
-		x.asides.Wait(ctx)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	var all group.Group
+	for _, e := range engines {
+		all.Go(e.close)
 	}
+	all.Wait(ctx)
+	x.asides.Wait(ctx)
 }

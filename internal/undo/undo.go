@@ -80,7 +80,7 @@ type Name struct {
 
 	// Release releases the keys in the way of their kind of lock. The queues of a quorum have their own way, and do
 	// not call it.
-	Release func(context.Context, redisexec.CallOptions, Name) redisexec.Outcome
+	Release func(redisexec.CallOptions) redisexec.Outcome
 	// Missed: it was sent without effect. The queue sets it.
 	Missed bool
 
@@ -166,18 +166,18 @@ func (q *Queue) Add(next Name) {
 // drop forgets the oldest undo of due or of unanswered, whichever of the two has less of its lease left. To find the
 // one with the least lease of all would require a search. mu is held.
 func (q *Queue) drop() {
-	line := &q.due
+	list := &q.due
 	if len(q.due) == 0 || len(q.unanswered) > 0 && q.unanswered[0].Until.Mono < q.due[0].Until.Mono {
-		line = &q.unanswered
+		list = &q.unanswered
 	}
-	q.forget(first(line))
+	q.forget(first(list))
 }
 
 // first removes the first element of a list.
-func first(line *[]*Name) *Name {
-	u := (*line)[0]
-	(*line)[0] = nil // the array behind the slice would keep it alive
-	*line = (*line)[1:]
+func first(list *[]*Name) *Name {
+	u := (*list)[0]
+	(*list)[0] = nil // the array behind the slice would keep it alive
+	*list = (*list)[1:]
 	return u
 }
 

@@ -112,7 +112,7 @@ func (c *merged) note(i int) bool {
 		c.byMajority = true
 		return true
 	case c.timer == nil && !c.byMinority:
-		c.timer = time.AfterFunc(c.window/2+clock.N(c.window/2+1), c.wakeByMinority)
+		c.timer = time.AfterFunc(clock.Jitter(c.window), c.wakeByMinority)
 	}
 	return overdue
 }

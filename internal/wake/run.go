@@ -295,7 +295,7 @@ func (h *Hub) lose(now time.Time) {
 	if now.Sub(h.link.opened) > h.cfg.MaxBackoff {
 		h.backoff = h.cfg.MinBackoff
 	}
-	h.retryAt = now.Add(h.backoff/2 + clock.N(h.backoff/2+1))
+	h.retryAt = now.Add(clock.Jitter(h.backoff))
 	h.backoff = min(2*h.backoff, h.cfg.MaxBackoff)
 	h.disconnect()
 }

@@ -169,7 +169,7 @@ func (s *Shards) pause(now time.Time) time.Time {
 	if now.Sub(s.retryAt) > s.cfg.MaxBackoff {
 		s.backoff = s.cfg.MinBackoff
 	}
-	s.retryAt = now.Add(s.backoff/2 + clock.N(s.backoff/2+1))
+	s.retryAt = now.Add(clock.Jitter(s.backoff))
 	s.backoff = min(2*s.backoff, s.cfg.MaxBackoff)
 	return s.retryAt
 }
