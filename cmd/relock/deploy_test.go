@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -124,6 +125,22 @@ func TestDeploy_StoppedHolderHandsOverWhenItsCommandHasEnded(t *testing.T) {
 	require.Equal(t, 0, holder.wait(t))
 	require.Equal(t, 0, next.wait(t), "before the TTL ends")
 	require.Equal(t, "stopped\nstarted\n", pagetest.Read(t, order))
+}
+
+// systemctl stop ends a relock that waits, and one whose program has no handler of SIGTERM.
+func TestDeploy_StopOfTheServiceIsNoFailureForSystemd(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	success := regexp.MustCompile(`(?m)^SuccessExitStatus=(\d+)$`).FindStringSubmatch(pagetest.Read(t, "../../deploy/systemd/scheduler.service"))
+	require.NotNil(t, success)
+	active := start(t, url, "run", "scheduler", "--", "sh", "-c", readyAndWait)
+	active.awaitOut(t, "ready")
+	waiting := start(t, url, "run", "scheduler", "--", "true")
+	awaitWaiters(t, s.Client(t), "scheduler", 1)
+	for _, p := range []*process{waiting, active} {
+		p.signal(t, sigTerm)
+		require.Equal(t, success[1], strconv.Itoa(p.wait(t)))
+	}
 }
 
 // action is action.yml: the syntax of GitHub, as far as it is used.
