@@ -24,7 +24,8 @@ With TLS they begin with rediss: rediss://, rediss-cluster://, rediss-sentinel:/
 it asks for a certificate of the client: --cert and --key, or RELOCK_CERT and RELOCK_KEY, are the files of the certificate
 and its key. --cacert or RELOCK_CACERT is the file of the authorities that may have signed the certificate of the server.
 By default these are the authorities of the system, or of SSL_CERT_FILE. ?skip_verify=true trusts any server. All files
-are in PEM format.
+are in PEM format. The certificate of each server has to be valid for the first HOST of the URL: of each node of a
+Cluster, of each Sentinel, and of the master behind them.
 
 Time-outs are ?dial_timeout=, ?read_timeout= and ?write_timeout=, as 2s. A password is %-encoded, as everywhere in URLs.`
 
@@ -172,9 +173,16 @@ func (p parts) cluster(s Settings) (*Node, error) {
 	if p.path != "" {
 		return nil, errors.New("a Cluster has no databases: remove the path")
 	}
+	trusting, err := p.takeSkipVerify()
+	if err != nil {
+		return nil, err
+	}
 	opts, err := redis.ParseClusterURL(p.text(p.user, ""))
 	if err != nil {
 		return nil, err
+	}
+	if trusting {
+		opts.TLSConfig.InsecureSkipVerify = true
 	}
 	opts.DisableIdentity, opts.MaxRetries = true, p.retries(opts.MaxRetries)
 	s.use(opts.TLSConfig)
@@ -185,6 +193,20 @@ func (p parts) cluster(s Settings) (*Node, error) {
 		rdb.OnNewNode(func(node *redis.Client) { limited(node, s) })
 	}
 	return &Node{Name: strings.Join(p.hosts, ","), Kind: Cluster, Redis: rdb}, nil
+}
+
+// takeSkipVerify removes ?skip_verify= from the parameters of a URL with TLS, because ParseClusterURL does not support it, and
+// returns its value as ParseURL reads it.
+func (p parts) takeSkipVerify() (bool, error) {
+	if p.scheme != "rediss" || !p.query.Has("skip_verify") {
+		return false, nil
+	}
+	opts, err := redis.ParseURL("rediss://host?" + url.Values{"skip_verify": p.query["skip_verify"]}.Encode())
+	if err != nil {
+		return false, err
+	}
+	p.query.Del("skip_verify")
+	return opts.TLSConfig.InsecureSkipVerify, nil
 }
 
 func (p parts) sentinel(s Settings) (*Node, error) {

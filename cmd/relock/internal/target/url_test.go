@@ -1,6 +1,7 @@
 package target
 
 import (
+	"crypto/tls"
 	"strings"
 	"testing"
 
@@ -49,6 +50,27 @@ func TestURL_LeadsToTheMasterBehindSentinels(t *testing.T) {
 	require.Equal(t, "main by a:26379,b:2", n.Name)
 	opts := n.Redis.(*redis.Client).Options()
 	require.Equal(t, []any{"u", "p", 4}, []any{opts.Username, opts.Password, opts.DB})
+}
+
+func TestURL_WithTLSMayTrustAnyServer(t *testing.T) {
+	for _, text := range []string{"rediss://a", "rediss-cluster://a,b", "rediss-sentinel://a,b/main"} {
+		for query, trusting := range map[string]bool{"": false, "?skip_verify=false": false, "?skip_verify=true": true, "?skip_verify=1&read_timeout=2s": true} {
+			var config *tls.Config
+			switch rdb := open(t, text+query).Redis.(type) {
+			case *redis.Client:
+				config = rdb.Options().TLSConfig
+			case *redis.ClusterClient:
+				config = rdb.Options().TLSConfig
+			}
+			require.NotNil(t, config, text+query)
+			require.Equal(t, trusting, config.InsecureSkipVerify, text+query)
+			require.Equal(t, "a", config.ServerName, "the first host, for all servers: %s", text+query)
+		}
+		for _, bad := range []string{text + "?skip_verify=yes", strings.Replace(text, "rediss", "redis", 1) + "?skip_verify=true"} {
+			_, err := openNode(bad, Settings{})
+			require.ErrorContains(t, err, "skip_verify", bad)
+		}
+	}
 }
 
 func TestURL_BadOneIsRefusedWithoutItsPassword(t *testing.T) {
