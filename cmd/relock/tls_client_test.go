@@ -5,6 +5,7 @@ package main_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,6 +42,30 @@ func TestTLS_AServerThatWantsACertificateGetsOne(t *testing.T) {
 		require.Equal(t, 69, code, "%v: %s", c.args, stderr)
 		require.Contains(t, stderr, c.hint, "%v", c.args)
 		require.Empty(t, out)
+	}
+}
+
+func TestTLS_HintFitsWhatIsWrongWithTheServersCertificate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, host string
+		end        time.Duration
+		hint       string
+	}{
+		{"expired", "127.0.0.1", -time.Hour, "renew the server's certificate"},
+		{"not yet valid", "127.0.0.1", 3 * time.Hour, "set the clock of this machine"},
+		{"of another host", "localhost", time.Hour, "use the host name that the certificate has"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cert, key := certificateUntil(t, time.Now().Add(c.end))
+			port := freePort(t)
+			server(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
+			code, _, stderr := run(t, "rediss://"+c.host+":"+port, "state", "--cacert", cert, "a")
+			require.Equal(t, 69, code, stderr)
+			require.Contains(t, stderr, c.hint)
+			require.NotContains(t, stderr, "is not trusted")
+		})
 	}
 }
 

@@ -22,11 +22,16 @@ import (
 // certificate writes a certificate for 127.0.0.1, signed by itself, and its key to files.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
+	return certificateUntil(t, time.Now().Add(time.Hour))
+}
+
+func certificateUntil(t *testing.T, end time.Time) (cert, key string) {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	about := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "relock test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: end.Add(-2 * time.Hour), NotAfter: end,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}

@@ -26,6 +26,11 @@ var hints = []struct{ words, hint string }{
 	{"unknown command 'sentinel'", noSentinelHint},
 	{"unknown command", sentinelHint},
 	{"accepted by Sentinel", sentinelHint},
+	{"certificate has expired or is not yet valid", "renew the server's certificate; if it is valid now, set the clock of this machine"},
+	{"certificate is valid for", hostHint},
+	{"certificate is not valid for any names", hostHint},
+	{"IP SANs", hostHint},
+	{"legacy Common Name", "renew the server's certificate with its host name as a subject alternative name (SAN)"},
 	{"x509:", "the server's certificate is not trusted: pass its authority with --cacert; see relock help urls"},
 	{"certificate required", clientHint},
 	{"bad certificate", clientHint},
@@ -44,6 +49,7 @@ const (
 	passwordHint   = "the server requires a password: redis://USER:PASSWORD@HOST"
 	permissionHint = "this user lacks a permission: relock doctor --name NAME reports which"
 	noSentinelHint = "this server is not a Sentinel: use redis://"
+	hostHint       = "the server's certificate is for another host: use the host name that the certificate has, as the first HOST of the URL"
 	clientHint     = "the server requires another client certificate: see --cert and --key"
 	sentinelHint   = "this server cannot hold locks: if it is a Sentinel, use redis-sentinel://HOST/MASTER"
 	reachHint      = "check the address in --redis or RELOCK_REDIS, and that Redis runs there (with TLS for rediss://)"
