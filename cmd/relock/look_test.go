@@ -130,3 +130,15 @@ func TestWatch_FollowsWithAndWithoutMessages(t *testing.T) {
 		})
 	}
 }
+
+func TestWatch_EndOfAMinHoldIsNoExpiry(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	w := start(t, url, "watch", "--json", "--interval", "50ms", "a")
+	w.awaitOut(t, `"free"`)
+	code, _, stderr := run(t, url, "run", "--min-hold", "1s", "a", "--", "true")
+	require.Equal(t, 0, code, stderr)
+	awaitCount(t, w, `"free"`, 2)
+	require.Contains(t, w.out.String(), `"min hold"`)
+	require.NotContains(t, w.out.String(), `"expired"`)
+}

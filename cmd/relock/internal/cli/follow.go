@@ -84,7 +84,8 @@ func (f *follower) ended(now time.Time, l *look.Lock, add func(event)) {
 		}
 		delete(f.holders, key)
 		e := event{Event: "ended", Owner: h.Owner, Side: h.Side, HeldMs: now.Sub(h.since).Milliseconds(), Client: h.Client}
-		if h.TTLms >= 0 && now.Sub(f.at) >= h.TTL() {
+		// The end of a min-hold placeholder is regular, and no loss of a lease.
+		if !h.MinHold && h.TTLms >= 0 && now.Sub(f.at) >= h.TTL() {
 			e.Event = "expired"
 		}
 		add(e)

@@ -18,8 +18,8 @@ miss holds that are shorter than that, if they follow each other within one proc
 
     held      an owner has acquired it    waits    a waiter has joined the line
     count     its hold count has changed  left     a waiter has left the line without the lock
-    ended     it was released             skipped  a waiter was skipped, because its process was not subscribed
-              or forced open              free     no owner holds it
+    ended     it was released or forced   skipped  a waiter was skipped, because its process was not subscribed
+              open, or --min-hold ended   free     no owner holds it
     min hold  it was released before      unknown  Redis does not answer
               the end of --min-hold
     expired   its lease has expired`
