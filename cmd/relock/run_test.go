@@ -61,7 +61,7 @@ func TestRun_WrongCallIs64(t *testing.T) {
 		{"run", "--ttl", "1ms", "a", "--", "true"}, {"run", "--ttl", "-5s", "a", "--", "true"}, {"run", "--kill-after", "20s", "a", "--", "true"}, {"run", "-E", "256", "a", "--", "true"},
 		{"run", "--fair", "--shared", "a", "--", "true"}, {"run", "--max-hold", "0", "a", "--", "true"}, {"run", "--min-hold", "0s", "a", "--", "true"}, {"run", "--log", "xml", "a", "--", "true"},
 		{"run", "a{b", "--", "true"}, {"run", "", "--", "true"}, {"run", "--redis", "http://x", "a", "--", "true"}, {"nonsense"},
-		{"state"}, {"state", "a", "b"}, {"force"}, {"watch"}, {"ls", "a", "b"}, {"doctor", "x"}, {"man", "nonsense"}, {"version", "x"},
+		{"state"}, {"state", "a", "b"}, {"force"}, {"watch"}, {"ls", "a", "b"}, {"ls", "--dot", "--json"}, {"doctor", "x"}, {"man", "nonsense"}, {"man", "run", "ls"}, {"version", "x"},
 	} {
 		code, out, stderr := run(t, "redis://127.0.0.1:1", args...)
 		require.Equal(t, 64, code, "%v: %s", args, stderr)

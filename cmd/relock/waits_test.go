@@ -4,12 +4,14 @@ package main_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // Two goroutines of two clients lock two names in opposite orders. The deadlock is only reported, so that it stays.
@@ -55,4 +57,27 @@ func TestLs_ShowsWhoWaitsForWhomAndDeadlocks(t *testing.T) {
 	require.Regexp(t, `(?m)^ok +deadlocks +none`, out)
 	_, out, _ = run(t, url, "ls", "--waits", "nothing*")
 	require.NotContains(t, out, "deadlock")
+}
+
+// On a quorum no process publishes what it waits for, so no node has to answer for that.
+func TestLs_WaitsOfAQuorumDependOnNoSingleNode(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	var nodes []*redistest.Server
+	for range 3 {
+		s, url := server(t)
+		nodes, urls = append(nodes, s), append(urls, url)
+	}
+	nodes[0].Kill()
+	for _, s := range nodes[1:] {
+		put(t, s.Client(t), "hset a "+someOwner+" 1")
+	}
+	url := strings.Join(urls, " ")
+	code, out, stderr := run(t, url, "ls", "--waits")
+	require.Equal(t, 0, code, stderr)
+	require.Regexp(t, `^OWNER +HOLDS +WAITS FOR +HELD BY +FOR +WHERE\n$`, out)
+	code, out, stderr = run(t, url, "ls", "--dot")
+	require.Equal(t, 0, code, stderr)
+	require.Equal(t, "digraph waits {\n}\n", out)
+	require.True(t, listed(t, url, "--waits")["a"].Held)
 }

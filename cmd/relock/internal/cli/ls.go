@@ -44,6 +44,9 @@ func (a *app) lsCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if dot && a.json {
+				return usage("--dot and --json contradict each other: a graph is not JSON")
+			}
 			return a.look(func(t *target.Target) error {
 				pattern := append(args, "*")[0]
 				locks, unsure := look.All(cmd.Context(), t, pattern)

@@ -16,7 +16,12 @@ func (a *app) manCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "man [COMMAND]", Short: "Print the manual page", Long: manText,
 		Example: "  relock man run | man -l -\n  relock man --dir /usr/local/share/man/man1",
-		Args:    cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("man takes one command, not %d", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
