@@ -4,9 +4,12 @@ package main_test
 
 import (
 	"encoding/json"
+	"net"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -174,4 +177,48 @@ func TestDoctor_FindsEviction(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Equal(t, "warning", all["memory"])
 	require.Empty(t, s.Client(t).Keys(t.Context(), "*").Val(), "it leaves nothing")
+}
+
+// aclOnQuorum is what docs/operations.md says that a user of orders:* needs on a quorum.
+var aclOnQuorum = []any{"acl", "setuser", "app", "on", ">secret", "resetkeys", "resetchannels", "-@all", "~orders:*", "~redisson_lock_token:{orders:*", "~redisson_lock_queue:{orders:*",
+	"~relock_client:*", "&redisson_lock__channel:{orders:*", "+eval", "+evalsha", "+subscribe", "+unsubscribe", "+ping", "+hlen", "+hexists", "+hgetall", "+hset", "+hdel", "+pttl",
+	"+pexpire", "+time", "+get", "+set", "+lindex", "+pubsub|numsub", "+publish", "+info"}
+
+func TestDoctor_PermissionsOnAQuorumAreThoseForItsLocks(t *testing.T) {
+	t.Parallel()
+	var admins, apps []string
+	for range 3 {
+		s, url := server(t, "--appendonly", "yes")
+		require.NoError(t, s.Client(t).Do(t.Context(), aclOnQuorum...).Err())
+		admins, apps = append(admins, url), append(apps, "redis://app:secret@"+s.Addr)
+	}
+	code, _, stderr := run(t, strings.Join(apps, " "), "run", "orders:1", "--", "true")
+	require.Equal(t, 0, code, stderr)
+	code, all, text := findings(t, strings.Join(admins, " "), "--user", "app", "--name", "orders:doctor")
+	require.Equal(t, 0, code, text)
+	require.Equal(t, "ok", all["permissions"])
+	code, all, text = findings(t, strings.Join(admins, " "), "--user", "app")
+	require.Equal(t, 2, code, text)
+	require.Equal(t, "broken", all["permissions"])
+}
+
+// The server accepts connections, and never answers, so that the signal arrives during the examination.
+func TestDoctor_SignalEndsItWithoutFindings(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			require.NoError(t, l.(*net.TCPListener).SetDeadline(time.Now().Add(redistest.SoonEnough)))
+			p := start(t, "redis://"+l.Addr().String(), "doctor", "--timeout", "2s")
+			conn, err := l.Accept()
+			require.NoError(t, err)
+			defer conn.Close()
+			p.signal(t, sig)
+			require.Equal(t, 128+int(sig), p.wait(t))
+			require.Empty(t, p.out.String()+p.err.String())
+		})
+	}
 }

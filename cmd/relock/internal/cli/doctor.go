@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"context"
+	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relock-go/relock/cmd/relock/internal/child"
 	"github.com/relock-go/relock/cmd/relock/internal/doctor"
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
@@ -28,10 +31,12 @@ func (a *app) doctorCommand() *cobra.Command {
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.look(func(t *target.Target) error {
-				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-				defer stop()
 				e.Target, e.Timeout = t, a.timeout
-				return a.showFindings(t, e.Run(ctx))
+				findings, err := examine(cmd.Context(), e)
+				if err != nil {
+					return err
+				}
+				return a.showFindings(findings)
 			})
 		},
 	}
@@ -41,7 +46,28 @@ func (a *app) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) showFindings(t *target.Target, findings []doctor.Finding) error {
+// examine returns the findings of e. If a signal ends the examination, it returns the exit code of the signal as an error, and no
+// findings, because those of an ended context are not about Redis.
+func examine(ctx context.Context, e *doctor.Exam) ([]doctor.Finding, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	done := make(chan []doctor.Finding, 1)
+	go func() { done <- e.Run(ctx) }()
+	select {
+	case findings := <-done:
+		return findings, nil
+	case sig := <-signals:
+		signal.Stop(signals) // a second one ends us at once
+		cancel()
+		<-done // the locks that it has acquired are released
+		return nil, &exit{code: child.CodeOf(sig)}
+	}
+}
+
+func (a *app) showFindings(findings []doctor.Finding) error {
 	styles := map[doctor.Status]style{doctor.Fine: normal, doctor.Warning: yellow, doctor.Broken: red}
 	rows := &table{}
 	rows.add(bold, "STATUS", "NODE", "CHECK", "FINDING")
