@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/pagetest"
 	"github.com/relock-go/relock/relockprom"
 )
 
@@ -153,6 +156,16 @@ func TestCollector_CountersBeginAtZeroWithTheFirstEvent(t *testing.T) {
 		require.Zero(t, value, zero)
 	}
 	require.Len(t, s, 14)
+}
+
+func TestCollector_SeriesOfAClassAreAsManyAsDocumented(t *testing.T) {
+	documented := regexp.MustCompile(`Each class costs (\d+) series \(a semaphore\s+(?://\s+)?(\d+)\)`).FindStringSubmatch(pagetest.Read(t, "options.go"))
+	require.NotNil(t, documented)
+	for kind, number := range map[relock.LockKind]string{relock.KindMutex: documented[1], relock.KindSemaphore: documented[2]} {
+		c, registry := registered(t, relockprom.WithNameClass(firstPart))
+		c.Hooks().Contended(relock.Event{Name: "orders:1", Kind: kind})
+		require.Equal(t, number, strconv.Itoa(len(gathered(t, registry))), kind)
+	}
 }
 
 func TestCollector_NameOfALockIsNoLabel(t *testing.T) {

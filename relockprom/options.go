@@ -36,9 +36,10 @@ var defaultBuckets = Buckets{
 // of the lock, which is Event.Name of relock: without the prefix, and for a MultiMutex all names joined
 // by commas. Default: no such label.
 //
-// Return few classes: "orders" and "carts", not "orders:42". Each class costs 13 series (a semaphore
-// 14) and the buckets of its histograms, for each kind of lock, in each process. After the first 100
-// classes, all later ones are counted together as "other" until the process ends.
+// Return few classes: "orders" and "carts", not "orders:42". Each class costs 14 series (a semaphore
+// 15) and the buckets of its histograms, for each kind of lock and each side of an RWMutex, in each
+// process. After the first 100 classes, all later ones are counted together as "other" until the
+// process ends.
 //
 // classOf is called for each event, on the goroutine of the lock. It must be quick and safe for
 // concurrent use, and must always return the same class for a name, otherwise the gauges do not return
