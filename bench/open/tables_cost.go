@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/relock-go/relock/bench/draw"
 )
 
 // recovery is the table of the events of one sort: when waiters are served, or when holders learn.
@@ -123,9 +125,12 @@ func (r *results) memory() string {
 	b.WriteString("| bytes in the client; in the server | a lock that is held | a goroutine or thread that waits | a process that waits |\n|---|--:|--:|--:|\n")
 	for _, c := range contenders {
 		if f, measured := r.Footprint[c.name]; measured {
-			fmt.Fprintf(&b, "| %s | %s; %s | %s; %s | %s; %s |\n", c.name, number(f.HeldClient), number(f.HeldServer),
-				number(f.WaitingClient), number(f.WaitingServer), number(f.ProcessClient), number(f.ProcessServer))
+			fmt.Fprintf(&b, "| %s | %s; %s | %s; %s | %s; %s |\n", c.name, size(f.HeldClient), size(f.HeldServer),
+				size(f.WaitingClient), size(f.WaitingServer), size(f.ProcessClient), size(f.ProcessServer))
 		}
 	}
 	return b.String()
 }
+
+// size prints a number of bytes: none if less memory was used afterwards than before, because the rest of the process has released some.
+func size(v float64) string { return draw.Thousands(max(0, math.Round(v))) }
