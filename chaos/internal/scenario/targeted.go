@@ -172,12 +172,13 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 130, Name: "async-slow",
-		What: "no fault but a slow network: Unlocks return before Redis has answered, often while a renewal is under way, and their owners lock again meanwhile, as fair locks and others",
+		What: "no fault but a slow network: Unlocks return before Redis has received the release, and their owners lock again meanwhile, as fair locks and others, on other connections",
 		setups: []stage.Setup{{
-			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{slowness},
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{slowness, slowRelease},
 			Work: plain().With(func(w *worker.Workload) {
 				w.Async, w.Fair, w.Processes, w.Workers, w.Names, w.Joint, w.Fixed = 1, 0.5, 2, 2, 1, 0, 0
-				w.Long, w.Lasting = 0.5, [2]float64{0.35, 0.8} // a renewal begins at a third of the TTL, and its release waits for it
+				w.Long, w.Lasting = 0.3, [2]float64{0.1, 0.3} // long enough to meet another holder
+				w.Unpipelined = true                          // in a pipeline commands keep their order
 			}),
 		}},
 	},
@@ -346,6 +347,20 @@ var slowness = stage.Fault{Name: "slowness", Inject: func(a *stage.Act) error {
 	a.Lasts(2 * a.Work.TTL)
 	delayAll(a, 0)
 	a.Lasts(d)
+	return nil
+}}
+
+// slowRelease makes releases slower, which those who wait see as longer holds.
+var slowRelease = stage.Fault{Name: "slow releases", Inject: func(a *stage.Act) error {
+	d := a.Between(20*time.Millisecond, 60*time.Millisecond)
+	a.Disturb("every release takes %v longer", d)
+	for _, p := range a.Alive() {
+		for _, r := range p.Relays {
+			defer r.Delay(d, a.Script(scripts.Release)).Always().Remove()
+		}
+	}
+	a.Hit()
+	a.Lasts(2 * a.Work.TTL)
 	return nil
 }}
 

@@ -220,9 +220,12 @@ func (c *Child) Gone() <-chan struct{} {
 	go func() {
 		defer close(gone)
 		<-c.ended
-		// Twice: while /proc is read, one whose parent ends then may not be seen as a descendant.
-		for pause := time.Millisecond; c.left() || c.left(); pause = min(2*pause, 100*time.Millisecond) {
-			time.Sleep(pause)
+		// Two times in a row: while /proc is read, one whose parent ends then may not be seen as a descendant.
+		for pause, free := time.Millisecond, 0; free < 2; pause = min(2*pause, 100*time.Millisecond) {
+			if free++; c.left() {
+				free = 0
+				time.Sleep(pause)
+			}
 		}
 	}()
 	return gone
