@@ -61,9 +61,8 @@ type messageHub interface {
 	Uses(channel string) bool
 }
 
-// session is what the holds of one client share. The client sets some of its fields after newSession, before its first lock; then they do not
-// change. So they are read without a mutex. The objects that they
-// point to change, and synchronize themselves.
+// session is what the holds of one client share. The client sets some of its fields after newSession, before its first lock; then
+// they do not change. So they are read without a mutex. The objects that they point to change, and synchronize themselves.
 type session struct {
 	now      clock.Clock
 	patience time.Duration    // for one copy of a command

@@ -60,12 +60,17 @@ func (h *hold) linger(s *settings) bool {
 	h.lingers = true
 	l := &lingering{hold: h, batch: b, settings: s, lasted: now.Since(h.lease.Acquired()), until: now.After(lasts)}
 	h.mu.Unlock()
-	if ask || !proven {
-		b.keepLease()
-	}
-	if !p.gate.beginLingering(l, min(lasts, most), most, ask) {
-		l.release()
-		return true
+	for tries := 1; ; tries++ {
+		if ask || !proven {
+			b.keepLease()
+		}
+		if p.gate.beginLingering(l, min(lasts, most), most, ask) {
+			break
+		}
+		if most, ask = p.gate.mayLinger(now); most <= 0 || tries == 2 {
+			l.release()
+			return true
+		}
 	}
 	h.mu.Lock()
 	h.wake() // a TryLock of the same owner, which took it for a hold that is being released
@@ -133,8 +138,8 @@ func (g *gate) mayLinger(now clock.Instant) (most time.Duration, ask bool) {
 	return maxTTL, !d.checked
 }
 
-// beginLingering lets l linger for the time lasts at most. most and asked are what mayLinger returned; false: it would not return
-// that any more, because the subscription has changed, so l must not linger.
+// beginLingering lets l linger for the time lasts at most. most and asked are what mayLinger returned; false: the subscription was
+// confirmed or lost since, so l must not linger on these terms.
 func (g *gate) beginLingering(l *lingering, lasts, most time.Duration, asked bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

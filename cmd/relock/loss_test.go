@@ -171,12 +171,14 @@ func TestLoss_EndsTheCommandOfARelockInside(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lock := "a " + name
-			p := start(t, url, "run", "--max-hold", "500ms", "--kill-after", "1s", lock, "--", program, "run", "--ttl", "6s", "b "+name, "--", "sh", "-c", c.script)
+			p := start(t, url, "run", "--ttl", "3s", "--kill-after", "1s", lock, "--", program, "run", "--ttl", "6s", "b "+name, "--", "sh", "-c", c.script)
 			p.awaitOut(t, "\n")
 			pid, err := strconv.Atoi(strings.TrimSpace(p.out.String()))
 			require.NoError(t, err)
+			code, _, _ := run(t, url, "force", lock)
+			require.Equal(t, 0, code)
 			require.Equal(t, c.code, p.wait(t))
-			require.False(t, alive(pid), "it is gone before the lock is free")
+			require.False(t, alive(pid), "it is gone when relock is")
 			requireFree(t, s.Client(t), lock)
 		})
 	}

@@ -119,8 +119,8 @@ func (r *Registrar) run() {
 }
 
 // names returns the names to register, how long to wait for that, and whether the client is closed.
-// No names, and not closed: the client is not in use. Then the goroutine has to end, and InUse starts another.
-// It looks, and clears running, under one mutex, so it does not miss an InUse. Whether the client is closed is of the
+// No names, and not closed: the client is not in use. Then the goroutine has to end, and Start starts another.
+// It looks, and clears running, under one mutex, so it does not miss a Start. Whether the client is closed is of the
 // same moment: a goroutine that has cleared running must not go on, beside another.
 func (r *Registrar) names() (names []string, due time.Duration, closed bool) {
 	r.mu.Lock()

@@ -3,8 +3,8 @@
 //
 //   - child_unix.go has it; child_other.go says that there is none.
 //   - signals_unix.go says which signals are forwarded, and which end a wait.
-//   - orphan_linux.go has a child killed when its parent dies; terminal_unix.go lends it the terminal.
-//   - group_linux.go distinguishes the living processes of a group from zombies.
+//   - orphan_linux.go has a child killed when its parent dies, and adopts its orphans; terminal_unix.go lends it the terminal.
+//   - group_linux.go finds what lives of the command.
 package child
 
 import (

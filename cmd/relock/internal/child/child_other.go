@@ -32,7 +32,7 @@ func (c *Child) Signal(os.Signal) {}
 func (c *Child) Terminate() {}
 
 // Kill does nothing.
-func (c *Child) Kill() {}
+func (c *Child) Kill() bool { return false }
 
 // Gone is never closed.
 func (c *Child) Gone() <-chan struct{} { return nil }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -17,7 +18,8 @@ import (
 
 // Child is a command that was started. Its methods are safe for concurrent use.
 type Child struct {
-	pid      int // and number of the group
+	pid      int   // and number of the group
+	others   []int // groups of descendants that this process had before
 	terminal *terminal
 	wants    bool // the terminal; of wait
 	warn     func(string)
@@ -54,6 +56,7 @@ func (c *Child) start(argv, env []string) error {
 	c.terminal.lendFromStart(cmd.SysProcAttr)
 	dieWithParent(cmd.SysProcAttr)
 	adoptOrphans()
+	c.others, _ = groupsLeft(0)
 	err := cmd.Start()
 	// From the background, where this process is while the terminal is lent, to take it back or to write to it would
 	// stop this process. The command has not inherited this.
@@ -181,34 +184,41 @@ func (c *Child) Signal(sig os.Signal) {
 	}
 }
 
-// send sends sig to a process group of the command. Only one that has gone, or runs as another user, cannot be sent one.
-func (c *Child) send(group int, sig syscall.Signal) {
-	if errors.Is(unix.Kill(-group, sig), unix.EPERM) {
+// send sends sig to a process group of the command. false: it has gone, or runs as another user.
+func (c *Child) send(group int, sig syscall.Signal) bool {
+	err := unix.Kill(-group, sig)
+	if errors.Is(err, unix.EPERM) {
 		c.forbidden.Do(func() {
 			c.warn("not permitted to signal the command, which runs as another user (sudo?): it goes on, whatever happens to the lock; run relock itself as that user")
 		})
 	}
+	return err == nil
 }
 
 // Terminate asks all of the group to end.
 func (c *Child) Terminate() { c.Signal(unix.SIGTERM) }
 
-// Kill ends what is left of the command.
-func (c *Child) Kill() {
-	groups, known := groupsLeft()
-	if !known {
-		groups = []int{c.pid}
-	}
+// Kill ends what is left of the command, and reports whether there was any.
+func (c *Child) Kill() (some bool) {
+	some = c.send(c.pid, unix.SIGKILL) // at once: to find the others takes time
+	groups, _ := c.groups()
 	for _, group := range groups {
-		c.send(group, unix.SIGKILL)
+		some = c.send(group, unix.SIGKILL) || some
 	}
+	return some
+}
+
+// groups returns the process groups of what lives of the command; false: this system does not show that.
+func (c *Child) groups() ([]int, bool) {
+	groups, known := groupsLeft(c.pid)
+	return slices.DeleteFunc(groups, func(group int) bool { return slices.Contains(c.others, group) }), known
 }
 
 // left reports whether any process of the command lives. Where this system does not show zombies, those count, too; and where it
 // does not show the processes of others, their groups do.
 func (c *Child) left() bool {
 	err := unix.Kill(-c.pid, 0)
-	if groups, known := groupsLeft(); known && !errors.Is(err, unix.EPERM) {
+	if groups, known := c.groups(); known && !errors.Is(err, unix.EPERM) {
 		return len(groups) > 0
 	}
 	return !errors.Is(err, unix.ESRCH)

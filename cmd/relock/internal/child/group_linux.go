@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupsLeft returns the process groups of what lives of the command: the descendants of this process in its session, also those
-// that have lost their parent (adoptOrphans), and those in a group of their own, as the command of a relock inside has. Who has a
-// session of its own (setsid) has left. false: /proc does not show this process' own numbers.
-func groupsLeft() (groups []int, known bool) {
+// groupsLeft returns the process groups of what lives of a command that was started in the group first: that group, and the
+// descendants of this process in its session, also those that have lost their parent (adoptOrphans), and those in a group of their
+// own, as the command of a relock inside has. Who has a session of its own (setsid) has left. false: /proc does not show this
+// process' own numbers.
+func groupsLeft(first int) (groups []int, known bool) {
 	self := os.Getpid()
 	if link, err := os.Readlink("/proc/self"); err != nil || link != strconv.Itoa(self) {
 		return nil, false
@@ -32,7 +33,7 @@ func groupsLeft() (groups []int, known bool) {
 	}
 	own := unix.Getpgrp()
 	for pid, p := range all {
-		if p.lives && p.session == session && p.group != own && !slices.Contains(groups, p.group) && descends(all, pid, self) {
+		if p.lives && p.session == session && p.group != own && !slices.Contains(groups, p.group) && (p.group == first || descends(all, pid, self)) {
 			groups = append(groups, p.group)
 		}
 	}

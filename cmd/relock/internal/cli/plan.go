@@ -3,8 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/cmd/relock/internal/child"
 )
 
 // step is what is to be done with a command that runs.
@@ -32,8 +35,9 @@ type plan struct {
 	killAt time.Time
 	killed bool
 
-	asked bool      // a signal that asks it to end was forwarded
-	ended time.Time // when its first process ended; zero: it has not
+	asked       bool      // a signal that asks it to end was forwarded
+	interrupted bool      // and that was SIGINT, so it came to the script around this process, too
+	ended       time.Time // when its first process ended; zero: it has not
 }
 
 // longestSleep bounds the time until the clocks are looked at again: a deadline is of the wall clock.
@@ -96,7 +100,13 @@ func (p *plan) waitsUntil() time.Time {
 	if p.why != nil {
 		return p.killAt.Add(time.Second) // to be killed takes a moment
 	}
-	return p.ended.Add(p.killAfter)
+	return p.ended.Add(max(p.killAfter, 100*time.Millisecond)) // to see that nothing is left takes a moment
+}
+
+// noteSignal records a signal that is forwarded to the command.
+func (p *plan) noteSignal(sig os.Signal) {
+	p.asked = p.asked || child.AsksToEnd(sig)
+	p.interrupted = p.interrupted || sig == os.Interrupt
 }
 
 // message is what err says, without the name of this program.

@@ -65,6 +65,7 @@ func (r *runner) run() (err error) {
 		return r.failed(&exit{codeLost, fmt.Errorf("the %s was lost before the command was started", r.flags.what())})
 	}
 	r.signals.All()
+	r.err.flush(100 * time.Millisecond) // the command writes there, too
 	command, err := child.Start(r.argv, r.environ(os.Environ()), r.warn)
 	if err != nil {
 		r.release()
@@ -224,7 +225,10 @@ func (r *runner) watch(command *child.Child, plan *plan) {
 			r.log.Error("ending the command: "+message(plan.why), "name", r.name)
 			continue
 		case kill:
-			command.Kill()
+			if some := command.Kill(); !some && !plan.ended.IsZero() {
+				plan.killed = false // all of it had ended
+				return
+			}
 			r.log.Error("the command has not ended: it is killed", "name", r.name)
 			continue
 		}
@@ -249,11 +253,20 @@ func (r *runner) watch(command *child.Child, plan *plan) {
 		}
 		select {
 		case sig := <-r.signals.C:
+			plan.noteSignal(sig)
 			command.Signal(sig)
-			plan.asked = plan.asked || child.AsksToEnd(sig)
 		case <-over:
 		case <-timer.C:
 		case <-ended:
+			for more := true; more; { // a signal may have come to both at once
+				select {
+				case sig := <-r.signals.C:
+					plan.noteSignal(sig)
+					command.Signal(sig)
+				default:
+					more = false
+				}
+			}
 			if plan.why == nil && !plan.asked && !command.Interrupted() {
 				return
 			}
@@ -272,7 +285,7 @@ func (r *runner) end(command *child.Child, plan *plan) error {
 		return &exit{code: codeKilled}
 	case plan.why != nil || lost:
 		return &exit{code: codeLost}
-	case command.Interrupted() && !plan.asked:
+	case command.Interrupted() && !plan.interrupted:
 		return &exit{command.Code(), errInterrupted}
 	case command.Code() != 0:
 		return &exit{code: command.Code()}
