@@ -227,34 +227,30 @@ func TestAttempt_HandOverBeforeTheEndOfTheWaitCounts(t *testing.T) {
 }
 
 // As a try does that met a lock that lingers, and was not the first who did.
-func TestTryLock_ThatLeavesDuringAHandOverHasNotTheLock(t *testing.T) {
-	begin(t, func(b *trial) {
-		first, h := b.wants("first", "key"), b.wants("me", "key")
-		ticket := h.queueEntries[0].ticket
-		require.True(t, first.queueEntries[0].ticket.Join())
-		require.False(t, ticket.Join())
-		to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
-		h.isGiven()
-		turn, err := (&attempt{hold: h.hold}).gives(ticket, context.Canceled)
-		require.False(t, turn)
-		require.Equal(t, context.Canceled, err)
-		require.False(t, first.queueEntries[0].ticket.Grant(to), "it has left")
-	})
-}
-
-func TestTryLock_ThatLeavesAfterAHandOverHasTheLock(t *testing.T) {
-	begin(t, func(b *trial) {
-		first, h := b.wants("first", "key"), b.wants("me", "key")
-		ticket := h.queueEntries[0].ticket
-		require.True(t, first.queueEntries[0].ticket.Join())
-		require.False(t, ticket.Join())
-		to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
-		h.isGiven()
-		require.True(t, first.queueEntries[0].ticket.Grant(to))
-		turn, err := (&attempt{hold: h.hold}).gives(ticket, context.Canceled)
-		require.True(t, turn)
-		require.NoError(t, err)
-	})
+func TestTryLock_ThatLeavesHasTheLockOnlyAfterTheHandOver(t *testing.T) {
+	for _, granted := range []bool{false, true} {
+		t.Run(fmt.Sprint(granted), func(t *testing.T) {
+			begin(t, func(b *trial) {
+				first, h := b.wants("first", "key"), b.wants("me", "key")
+				ticket := h.queueEntries[0].ticket
+				require.True(t, first.queueEntries[0].ticket.Join())
+				require.False(t, ticket.Join())
+				to := first.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
+				h.isGiven() // the name, before the hand-over counts
+				if granted {
+					require.True(t, first.queueEntries[0].ticket.Grant(to))
+				}
+				turn, err := (&attempt{hold: h.hold}).gives(ticket, context.Canceled)
+				require.Equal(t, granted, turn)
+				if granted {
+					require.NoError(t, err)
+					return
+				}
+				require.Equal(t, context.Canceled, err)
+				require.False(t, first.queueEntries[0].ticket.Grant(to), "it has left")
+			})
+		})
+	}
 }
 
 // The name that the hand-over carries may come to be on Redis at any time.

@@ -72,7 +72,7 @@ func (r *run) delayed(c *call, from, to int64) bool {
 	return r.disturbed(from, to) || r.wasPaused(c.process, from, to) || r.wasPaused(director, from, to)
 }
 
-// onlyHolder reports whether no other hold than h keeps c waiting in a period.
+// onlyHolder reports whether no other hold than h, and no min hold of another one, keeps c waiting in a period.
 func onlyHolder(h *hold, c *call, holds map[string][]*hold, from, to int64) bool {
 	if !strings.Contains(c.lock, ",") {
 		return true
@@ -80,7 +80,8 @@ func onlyHolder(h *hold, c *call, holds map[string][]*hold, from, to int64) bool
 	for _, name := range names(c.lock) {
 		if slices.ContainsFunc(holds[name], func(o *hold) bool {
 			u := o.unlocked()
-			return o != h && o.owner != c.owner && o.returned <= to && (u == nil || u.returned == 0 || u.returned >= from)
+			uses := o.owner != c.owner && (u == nil || u.returned == 0 || u.returned >= from)
+			return o != h && o.returned <= to && (uses || o.keptFrom(o.returned) >= from)
 		}) {
 			return false
 		}

@@ -49,6 +49,11 @@ func TestDemand_IsLearned(t *testing.T) {
 			s.by(3, "c").on("m").locks(0, 1, 0).holds(600).unlocks(700, 701, ok).lives(2000)
 			waiter(s, "l,m")
 		}},
+		{name: "of one who may wait for the min hold of another name", rules: one, record: func(s *script) {
+			holder(s, 2, 0)
+			s.by(3, "c").on("m").keeps(600).locks(0, 1, 0).unlocks(4, 5, ok).lives(2000)
+			waiter(s, "l,m")
+		}},
 		{name: "on a quorum", rules: quorum, record: func(s *script) {
 			holder(s, 2, 0)
 			waiter(s, "l")
