@@ -130,10 +130,11 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 136, Name: "nested",
-		What: "no fault at all: owners that hold a lock wait for another one, all in one order: none is in a deadlock",
+		What: "no fault at all: owners that hold a lock wait long for another one, all in one order: none is in a deadlock",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
-			Work: nesting,
+			// Few owners that wait long: a false edge between owners of a process then leads to a circle that lasts.
+			Work: nesting.With(func(w *worker.Workload) { w.Workers, w.Names, w.Long, w.Lasting = 2, 3, 0.5, [2]float64{0.5, 1.5} }),
 		}},
 	},
 	{
