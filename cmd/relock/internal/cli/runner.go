@@ -215,6 +215,10 @@ func (r *runner) watch(command *child.Child, plan *plan) {
 	lost := r.lock.context(context.Background())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	forward := func(sig os.Signal) {
+		plan.noteSignal(sig)
+		command.Signal(sig)
+	}
 	ended, gone := command.Ended(), (<-chan struct{})(nil)
 	for {
 		deadline, held := r.lock.deadline()
@@ -253,19 +257,12 @@ func (r *runner) watch(command *child.Child, plan *plan) {
 		}
 		select {
 		case sig := <-r.signals.C:
-			plan.noteSignal(sig)
-			command.Signal(sig)
+			forward(sig)
 		case <-over:
 		case <-timer.C:
 		case <-ended:
-			for more := true; more; { // a signal may have come to both at once
-				select {
-				case sig := <-r.signals.C:
-					plan.noteSignal(sig)
-					command.Signal(sig)
-				default:
-					more = false
-				}
+			for len(r.signals.C) > 0 { // one may have come to this process and to the command at once
+				forward(<-r.signals.C)
 			}
 			if plan.why == nil && !plan.asked && !command.Interrupted() {
 				return
