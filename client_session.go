@@ -242,7 +242,7 @@ func (s *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (sett
 	n.Release = func(opts redisexec.CallOptions) (out redisexec.Outcome) {
 		p := protocol.LeavingPlaceholder(p, s.now, n.PlaceholderUntil)
 		for _, field := range fields { // after a failure all are released again, which is harmless
-			if _, out = p.Release(s.background, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
+			if _, out = p.Release(s.background, opts, n.Keys, field, noneLeft(len(n.Keys.Keys))); out.Err != nil {
 				break
 			}
 		}
