@@ -49,7 +49,7 @@ func (a *attempt) news() bool {
 	if ticket == nil {
 		ticket = a.hold.queueEntries[a.at].ticket
 	}
-	return ticket.News() || a.settled()
+	return a.settled() || ticket.News() // what is settled leaves the news to the next waiter
 }
 
 // settled reports whether there is nothing more to wait for.

@@ -106,10 +106,16 @@ func (h *hold) isBehind(text string) {
 	}
 }
 
-// isInDeadlock reports a deadlock once. ends: the Lock returns.
+// isInDeadlock records the deadlock that h is in, and reports it once; "": it is in none. ends: the Lock returns.
 func (h *hold) isInDeadlock(text string, ends bool) {
 	n := h.note.Load()
-	if n != nil && n.deadlock != "" && n.ends == ends {
+	if n != nil && n.ends {
+		return
+	}
+	if text == "" {
+		if n != nil && n.deadlock != "" {
+			h.note.Store(nil) // it has dissolved
+		}
 		return
 	}
 	h.note.Store(&waitNote{deadlock: text, ends: ends})

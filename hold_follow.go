@@ -23,7 +23,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 	h.mu.Lock()
 	late, lingered := h.name.Late, h.lingers
 	h.mu.Unlock()
-	if h.kind.rename == nil || len(h.queueEntries) > 1 || late || h.settings.replicas.N > 0 || h.givesWay() {
+	if h.kind.rename == nil || late || h.settings.replicas.N > 0 || h.givesWay() {
 		return nil
 	}
 	first := h.queueEntries[0]

@@ -104,10 +104,10 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	orphan.phase = ending
 	orphan.receive(granted, sent, next.settings.TTL, 0)
 	for _, p := range h.queueEntries {
-		g := h.session.registry.enter(p.gate.id, p.gate.channel)
-		ticket := p.queue.Ticket(orphan, &orphan.alarm)
-		orphan.queueEntries = append(orphan.queueEntries, queueEntry{gate: g, queue: p.queue, inLine: p.inLine, ticket: ticket})
-		p.ticket.Replace(ticket)
+		before := p.ticket
+		p.gate, p.ticket = h.session.registry.enter(p.gate.id, p.gate.channel), p.queue.Ticket(orphan, &orphan.alarm)
+		orphan.queueEntries = append(orphan.queueEntries, p)
+		before.Replace(p.ticket)
 	}
 	passed := make(chan struct{})
 	next.undos.add(passed)

@@ -197,7 +197,7 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	}
 	// A second copy does not find the keys that the first one released.
 	if !answer.Ours && !(out.Ambiguous && freed != nil) {
-		h.releasePlaceholders(answer, t, n)
+		h.releasePlaceholders(answer, t, n, keep)
 		h.lose(lockerr.ErrNotOnRedis)
 		return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
 	}
@@ -224,11 +224,10 @@ func minHoldUnconfirmed(out redisexec.Outcome) error {
 	return fmt.Errorf("released, but a failover may end the min hold early, because too few replicas confirmed it: %w", out.Unconfirmed)
 }
 
-// releasePlaceholders releases, in the background, the placeholders on keys of t after an answer that n did not hold all of them:
-// a lost hold leaves no placeholder. A hold of one key on one deployment has left none.
-func (h *hold) releasePlaceholders(answer protocol.Released, t *keys.Set, n identity.Name) {
+// releasePlaceholders releases, in the background, the placeholders until the end of the min hold on keys of t after an answer
+// that n did not hold all of them: a lost hold leaves no placeholder. A hold of one key on one deployment has left none.
+func (h *hold) releasePlaceholders(answer protocol.Released, t *keys.Set, n identity.Name, until clock.Instant) {
 	if several := len(t.Keys) > 1 || len(h.session.undos) > 1; answer.Placeholder && several {
-		until := h.placeholderUntil()
 		h.session.undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Placeholder(n.Field, until))
 	}
 }
@@ -342,7 +341,7 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	var lost error
 	if !answer.Ours {
 		lost = h.notOurs(began, out)
-		h.releasePlaceholders(answer, t, n)
+		h.releasePlaceholders(answer, t, n, keep)
 	}
 	for i, p := range h.queueEntries {
 		p.gate.answered()

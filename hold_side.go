@@ -54,25 +54,17 @@ func (s *otherSide) unlock() string {
 	return "Unlock"
 }
 
-// usable returns nil if the owner's hold there is held, an ErrLost if it was lost,
-// and errAgain if there is none.
-func (s *otherSide) usable() error {
-	if h := s.hold(); h != nil {
-		return h.usable()
-	}
-	return errAgain
-}
-
-// held is usable for an attempt on this side.
+// held reports whether the owner holds the lock there. ErrLost: it has lost it.
 func (s *otherSide) held() (bool, error) {
-	switch err := s.usable(); {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, errAgain):
+	h := s.hold()
+	if h == nil {
 		return false, nil
-	default:
-		return false, err
 	}
+	err := h.usable()
+	if errors.Is(err, errAgain) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // field returns the name on Redis of the owner's hold there. A new hold of the owner may get another name,

@@ -420,7 +420,7 @@ func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked c
 	ours := g != nil && g.endLingering(nil)
 	for _, field := range fields {
 		if h := m.session.holder(m.target, i, field, asked); h != nil {
-			(h).lose(errForced)
+			h.lose(errForced)
 			ours = true
 		}
 	}

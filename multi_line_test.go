@@ -244,3 +244,36 @@ func TestMultiLine_NothingIsAcquiredUnderANameThatIsBeingUndone(t *testing.T) {
 		owner.Unlocks(t, m)
 	})
 }
+
+// One copy of the request for an entry was not answered. The next one is refused, because the line cannot be used then, and the
+// lock is taken. The name is being undone from then on, as above.
+func TestMultiLine_NothingIsAcquiredUnderTheNameOfAnEntryThatIsBeingUndone(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		direct := b.Client(t)
+		one, other := twoKeys(t)
+		holder, holding := locktest.NewActor(t), relock.LocksOn(t, direct).Mutex(one)
+		holder.Locks(t, holding)
+		locktest.HeldByAnother(t, direct, other, time.Minute)
+		m, owner := relock.LocksOn(t, rdb).MultiMutex([]string{one, other}), locktest.NewActor(t)
+		waiting := owner.Lock(t.Context(), m)
+		locktest.AwaitFairQueue(t, direct, one, 1)
+		time.Sleep(2 * time.Second) // for as long as it has waited it keeps the first name
+		forOther := locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(other))
+		relay.DropReply(forOther)
+		refused := relay.ReplyWith("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", forOther)
+		answered := relay.After(forOther, func(redistest.Command, string) {
+			direct.Del(t.Context(), other)
+		})
+		holder.Unlocks(t, holding)
+		refused.Wait(t)
+		answered.Wait(t)
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		time.Sleep(10 * time.Second) // the undo is sent again and again
+		for _, name := range []string{one, other} {
+			require.Len(t, locktest.OnRedis(t, direct, name), 1, name)
+		}
+		owner.Unlocks(t, m)
+	})
+}

@@ -58,9 +58,7 @@ func (t *fairTurn) settle(s protocol.EntryStatus) (bool, error) {
 		// The owner already has the lock, with options that do not fit this request.
 		return false, s.Err
 	case protocol.EntryGone:
-		// For whatever reason: no delayed copy may restore the entry under that name.
-		a.hold.session.identities.Retire(t.waiter.name.Identity)
-		t.waiter.drop()
+		t.waiter.gone()
 		return true, nil
 	}
 	t.accept()

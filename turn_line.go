@@ -30,6 +30,7 @@ type lineWaiter struct {
 	entry   *line.Entry          // nil while there is none
 	name    identity.Name        // of the entry; without a token yet
 	attends bool                 // it has been subscribed since before the entry
+	polled  bool                 // its last request was a poll
 }
 
 // newLineWaiter returns the waiter of a with the queue entry p, for the one key of t. It polls when ticket has the turn.
@@ -62,7 +63,7 @@ func (w *lineWaiter) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome
 		w.line.Attend()
 	}
 	// The order matters: subscribe first, register second, ask third.
-	w.name = n
+	w.name, w.polled = n, false
 	w.entry = w.line.Enter(a.hold.session.tickets.Add(1), n.Field, &a.hold.settings.Terms, a.hold.alarm.Ring)
 	g, out := a.hold.kind.lined.Enqueue(a.ctx, a.hold.session.pacedFor(a.untilClose(), w.entry), w.target, n.Field, &a.hold.settings.Terms, w.entry.Ticket)
 	switch {
@@ -77,7 +78,7 @@ func (w *lineWaiter) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome
 		if out.Ambiguous {
 			a.hold.session.identities.Retire(n.Identity)
 			if w.name.Late = out.Late(); !g.Held {
-				w.undo(max(a.hold.settings.TTL, 2*a.hold.settings.EntryLease()))
+				w.undo()
 			}
 		}
 		w.drop()
@@ -114,6 +115,7 @@ const mostPolled = 500
 // poll keeps the entries of all waiters of this process alive, and returns their states.
 func (w *lineWaiter) poll() (g protocol.Grant, out redisexec.Outcome) {
 	a := w.a
+	w.polled = true
 	for entries := range slices.Chunk(w.line.Waiting(), mostPolled) {
 		waiters := make([]protocol.Waiter, len(entries))
 		options := a.untilClose()
@@ -150,7 +152,7 @@ func (w *lineWaiter) rest(d time.Duration) error {
 	if !w.line.Listening() {
 		d = min(d, pollWithoutMessages)
 	}
-	w.line.Schedule(w.entry, d, state == queue.Turn)
+	w.line.Schedule(w.entry, d, w.polled && state == queue.Turn)
 	return nil
 }
 
@@ -174,16 +176,25 @@ func (w *lineWaiter) end() {
 
 // giveUp gives up the entry, or the lock if the entry was granted.
 func (w *lineWaiter) giveUp() {
-	a := w.a
-	a.hold.session.identities.Retire(w.name.Identity)
-	// A poll in flight may have renewed the entry once more: then the entry lives for one lease after it.
+	w.a.hold.session.identities.Retire(w.name.Identity)
 	// mutant: fair-entry-left
-	w.undo(2 * a.hold.settings.EntryLease())
+	w.undo()
 	w.drop()
 }
 
-// undo releases, in the background, the entry and the lock that its retired name may have.
-func (w *lineWaiter) undo(lasts time.Duration) {
+// gone forgets an entry that Redis does not have any more. A delayed copy of its request may restore it, or get the lock.
+func (w *lineWaiter) gone() {
+	w.a.hold.session.identities.Retire(w.name.Identity)
+	if w.name.Late {
+		w.undo()
+	}
+	w.drop()
+}
+
+// undo releases, in the background, the entry and the lock that its retired name may have. A poll in flight may renew the
+// entry once more, and a delayed copy of the request may get the lock for the whole TTL.
+func (w *lineWaiter) undo() {
+	lasts := max(w.a.hold.settings.TTL, 2*w.a.hold.settings.EntryLease())
 	w.a.hold.undo(w.a.hold.kind.lined, w.target, w.name, lasts, false)
 }
 

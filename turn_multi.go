@@ -17,7 +17,8 @@ import (
 // multiTurn is the turn of a MultiMutex on one server or Cluster. It asks for all keys at once. If one of them is taken,
 // it enters the line of that key. When it is granted that key, it keeps the key, and the turns in the local queues, for a
 // bounded time, and asks for all keys again. While it keeps keys, it waits only for keys that sort after them. So
-// attempts never wait for each other in a circle, and no attempt starves if its keys are always in use.
+// attempts never wait for each other in a circle. And no attempt starves if its keys are always in use, as long as the wait in
+// the line of all but one of them is shorter than gatheringMax.
 //
 //	asking --refused--> wants an entry in the line of that key --> in line --granted--> keeping, asking
 //	keeping --refused a later key, and there is time--> in the line of that key, too
@@ -80,8 +81,7 @@ func (t *multiTurn) awaitEntry() (due bool, err error) {
 		t.leaveLine()
 	case protocol.EntryGone:
 		// The keys that it keeps have the same name, which is retired. So it releases them and starts over.
-		t.a.hold.session.identities.Retire(t.waiter.name.Identity)
-		t.waiter.drop()
+		t.waiter.gone()
 		t.leaveLine()
 		t.giveUp()
 	case protocol.EntryFailed:
@@ -118,29 +118,24 @@ func (t *multiTurn) nameToAsk() identity.Name {
 }
 
 func (t *multiTurn) ask() (g protocol.Grant, out redisexec.Outcome) {
-	a := t.a
 	switch {
 	case t.hasEntry():
 		g, out = t.waiter.poll()
-		g.Key = a.at
 	case t.wants:
 		g, out = t.enqueue()
-		g.Key = a.at
 	default:
-		g, out = t.askForAll()
+		return t.askForAll()
 	}
+	g.Key = t.a.at
 	return g, out
 }
 
 // askForAll asks for all keys, including the keys that it keeps.
 func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 	g, out := t.here.askAs(t.nameToAsk())
-	switch {
-	case g.Held:
-		t.keepNothing()
-	case out.Ambiguous:
-		// The outcome of a copy is unknown, whatever another copy was answered. doubted has retired the name, and the undo
-		// of the name releases the kept keys, too.
+	// If the outcome of a copy is unknown, doubted has retired the name, whatever another copy was answered, and the undo of
+	// the name releases the kept keys, too.
+	if g.Held || out.Ambiguous {
 		t.keepNothing()
 	}
 	if out.Err == nil && !g.Held {
@@ -168,11 +163,11 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	t.waiter = newLineWaiter(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.line().polls.Ticket(a.hold, &a.hold.alarm))
 	a.over = func() (bool, error) { return t.waiter.settled() || t.timeOver(), nil }
 	g, out := t.waiter.enqueue(t.nameToAsk())
+	if out.Ambiguous && !g.Held && !t.hasEntry() { // its name is being undone
+		t.giveUp()
+	}
 	if out.Err != nil {
 		t.leaveLine()
-		if out.Ambiguous {
-			t.giveUp()
-		}
 		return g, out
 	}
 	t.wants = false
@@ -193,7 +188,7 @@ func (t *multiTurn) rest(d time.Duration) error {
 	}
 	// While it keeps keys it does not sleep between two requests, because its time is limited.
 	switch {
-	case t.hasEntry():
+	case t.waiter != nil && !t.wants: // it has an entry, or it may not use the line, and waits for messages and polls
 		return t.waiter.rest(d)
 	case t.a.misses == 0 && (t.wants || t.keeps()):
 		return nil
@@ -208,7 +203,7 @@ func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
 	now := a.hold.session.now()
 	if !t.keeps() {
 		// This is the first key that it keeps. The time for all keys begins now.
-		t.kept, t.last = n, a.at
+		t.kept = n
 		// If it waited for the first key for longer than gathering, it keeps keys for as long as it waited, because the
 		// wait in the next line may be as long. So others lose no more time by it than it has lost by others.
 		enough := max(gathering<<min(t.here.failures, 10), now.Since(t.since))
@@ -216,7 +211,8 @@ func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
 		// The timer only wakes the attempt, which then checks the time itself.
 		t.over = time.AfterFunc(now.Until(t.until), a.hold.alarm.Ring)
 	}
-	t.last = max(t.last, a.at)
+	t.kept.Late = t.kept.Late || n.Late
+	t.last = a.at // after those that it kept before
 	// No watchdog renews the keys that it keeps. The second half of the lease is reserved for the request for all keys.
 	if end := proof.After(a.hold.settings.EntryLease() / 2); end.Mono < t.until.Mono {
 		t.until = end
@@ -232,12 +228,12 @@ func (t *multiTurn) giveUp() {
 	a := t.a
 	a.hold.session.identities.Retire(t.kept.Identity)
 	// The name is retired before the undo, so that no later request uses a name that is being undone.
-	a.hold.undoName(t.kept, a.hold.settings.EntryLease())
+	a.hold.undoName(t.kept, a.hold.settings.TTL)
 	if t.hasEntry() {
 		t.leaveLine()
 		t.wants = true
 	}
-	// Next time it keeps keys for longer, up to gatheringMax, so that it succeeds eventually.
+	// Next time it keeps keys for longer, up to gatheringMax.
 	t.here.failures++
 	t.keepNothing()
 	t.here.releaseTurns()

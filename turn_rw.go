@@ -62,15 +62,14 @@ func (t *writerTurn) ownerReads() error {
 func (t *writerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.queue.a
 	n := a.newName()
-	// A try makes no claim, because no writer would wait to use it.
-	if !a.waits {
-		g, out := a.hold.kind.protocol.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
-		return t.queue.answered(n, g, out)
+	claim := a.hold.settings.EntryLease()
+	if !a.waits { // nobody would use it
+		claim = 0
 	}
-	g, out := a.hold.kind.writes.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, a.hold.settings.EntryLease(), a.queued)
+	g, out := a.hold.kind.writes.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, claim, a.queued)
 	// Any request that may have reached Redis may have made a claim. Only the claim of the last name is recorded. A
 	// claim by an older name is withdrawn now, or it would outlive the wait.
-	if out.Ambiguous || !g.Held && out.Err == nil && keys.SideOf(g.Holder) == keys.Reading {
+	if claim > 0 && (out.Ambiguous || !g.Held && out.Err == nil && keys.SideOf(g.Holder) == keys.Reading) {
 		if t.claimed != n.Identity {
 			t.withdraw()
 		}

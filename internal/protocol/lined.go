@@ -89,23 +89,24 @@ func (l *Lined) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 
 // Enqueue implements [Queued].
 func (l *Lined) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome) {
-	return l.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, keys.GrantsPrefix(t.Keys[0])+l.process)
+	return l.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, l.GrantsFor(t.Keys[0]))
 }
 
 // take sends the request of Acquire to the script for the line, or, with the parts of an entry, the request of Enqueue.
 func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
-	args := []any{field, s.TTL.Milliseconds(), keepFor(s), l.publishCommand(), l.countCommand(), 0}
+	strict := 0
 	// While a slot moves, or if a permission is missing, keys may be left out. A strict lock needs all of them, because
 	// the line determines its order. Other locks need the lock, and the counter if a token is wanted.
 	switch {
 	case l.strict:
-		args[len(args)-1] = 1
+		strict = 1
 	case s.Fencing:
 		e.RequiredKeys = 2
 	default:
 		e.RequiredKeys = 1
 	}
-	r, out := l.run(ctx, e, LineAcquireScript, t.Line, append(args, entry...)...)
+	args := append([]any{field, s.TTL.Milliseconds(), keepFor(s), l.publishCommand(), l.countCommand(), strict}, entry...)
+	r, out := l.run(ctx, e, LineAcquireScript, t.Line, args...)
 	g := r.grant(t, s.Fencing)
 	if g.Waits {
 		g.Token = r.integer(4)

@@ -132,7 +132,7 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, t *keys.Set, e re
 			if !b.repeated || !silent || !e.Needless() {
 				answer, out = b.ask(n, e)
 			}
-			if out.Err == nil {
+			if asked := out.Sent != (clock.Instant{}); asked && out.Err == nil {
 				n.took.Store(int64(q.env.Now().Since(began)))
 			}
 			// Before the vote: the next command of the name does not wait for a mend.

@@ -245,11 +245,11 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 		a.sent, a.n = c.sent, c.n
 		return a
 	}
-	cancel := context.CancelFunc(func() {})
 	if c.wait = c.ctx; c.patience > 0 {
+		var cancel context.CancelFunc
 		c.wait, cancel = x.limits.within(c.ctx, c.patience)
+		defer cancel()
 	}
-	defer cancel()
 	if !sent || isRedirect(a.err) {
 		a = x.dispatch(c, s, keys, args, false)
 	}
