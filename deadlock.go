@@ -106,16 +106,10 @@ func (h *hold) isBehind(text string) {
 	}
 }
 
-// isInDeadlock records the deadlock that h is in, and reports it once; "": it is in none. ends: the Lock returns.
+// isInDeadlock reports a deadlock once. ends: the Lock returns.
 func (h *hold) isInDeadlock(text string, ends bool) {
 	n := h.note.Load()
-	if n != nil && n.ends {
-		return
-	}
-	if text == "" {
-		if n != nil && n.deadlock != "" {
-			h.note.Store(nil) // it has dissolved
-		}
+	if n != nil && n.deadlock != "" && n.ends == ends {
 		return
 	}
 	h.note.Store(&waitNote{deadlock: text, ends: ends})

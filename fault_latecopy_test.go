@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -48,5 +50,65 @@ func TestDelayedCopy_AfterAnUndoIsReleasedSoon(t *testing.T) {
 		}()
 		require.ErrorIs(b.t, b.me.lock(ctx, m), context.Canceled)
 		release()
+	})
+}
+
+// The first copy of a request for an entry is held back, and the second one makes the entry. What the first one acquires after
+// that has no owner.
+
+func TestDelayedCopy_OfAnEntryThatIsGoneIsReleasedSoon(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		direct, key := b.Client(t), redistest.Key(t)
+		holder, holding := locktest.NewActor(t), relock.LocksOn(t, direct).FairMutex(key)
+		holder.Locks(t, holding)
+		held := relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript))
+		m, owner := relock.LocksOn(t, rdb).FairMutex(key), locktest.NewActor(t)
+		waiting := owner.Lock(t.Context(), m)
+		locktest.AwaitFairQueue(t, direct, key, 1)
+		first := locktest.FairQueueOf(t, direct, key)
+		line := keys.LineOf(key)
+		require.NoError(t, direct.Del(t.Context(), line.Queue, line.Entries).Err())
+		redistest.Eventually(t, "another entry", func() bool {
+			now := locktest.FairQueueOf(t, direct, key)
+			return len(now) == 1 && now[0] != first[0]
+		})
+		holder.Unlocks(t, holding)
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		owner.Unlocks(t, m)
+		_, err := held.Deliver(t.Context())
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		locktest.RequireFree(t, direct, key)
+	})
+}
+
+func TestDelayedCopy_OfAnEntryForAFurtherNameIsReleasedSoon(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		direct := b.Client(t)
+		one, other := twoKeys(t)
+		holder, holding := locktest.NewActor(t), relock.LocksOn(t, direct).Mutex(one)
+		holder.Locks(t, holding)
+		locktest.HeldByAnother(t, direct, other, time.Minute)
+		m, owner := relock.LocksOn(t, rdb).MultiMutex([]string{one, other}), locktest.NewActor(t)
+		waiting := owner.Lock(t.Context(), m)
+		locktest.AwaitFairQueue(t, direct, one, 1)
+		time.Sleep(2 * time.Second) // for as long as it has waited it keeps the first name
+		held := relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(other)))
+		holder.Unlocks(t, holding)
+		locktest.AwaitFairQueue(t, direct, other, 1)
+		require.NotEmpty(t, locktest.OnRedis(t, direct, one), "it keeps it")
+		require.NoError(t, direct.Del(t.Context(), other).Err())
+		locktest.Publishes(t, direct, other)
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		owner.Unlocks(t, m)
+		_, err := held.Deliver(t.Context())
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		locktest.RequireFree(t, direct, other)
+		locktest.RequireFree(t, direct, one)
 	})
 }

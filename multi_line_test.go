@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -274,6 +275,61 @@ func TestMultiLine_NothingIsAcquiredUnderTheNameOfAnEntryThatIsBeingUndone(t *te
 		for _, name := range []string{one, other} {
 			require.Len(t, locktest.OnRedis(t, direct, name), 1, name)
 		}
+		owner.Unlocks(t, m)
+	})
+}
+
+// multiWithoutALine runs test for a MultiMutex whose relay refuses what needs the lines, as for a user without permissions
+// for them.
+func multiWithoutALine(t *testing.T, test func(t *testing.T, relay *redistest.Relay, direct *redis.Client, m *relock.Mutex, one, other string)) {
+	t.Helper()
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		relay.Latency(100*time.Microsecond)
+		one, other := twoKeys(t)
+		for _, name := range []string{one, other} {
+			relay.ReplyWith("-NOPERM no permissions to access one of the keys\r\n", redistest.Scripts.And(redistest.With(keys.LineOf(name).Queue))).Always()
+		}
+		test(t, relay, b.Client(t), relock.LocksOn(t, rdb).MultiMutex([]string{one, other}), one, other)
+	})
+}
+
+func TestMultiLine_WithoutALineMessagesWakeIt(t *testing.T) {
+	multiWithoutALine(t, func(t *testing.T, _ *redistest.Relay, direct *redis.Client, m *relock.Mutex, one, _ string) {
+		for range 8 {
+			locktest.HeldByAnother(t, direct, one, time.Minute)
+			owner := locktest.NewActor(t)
+			waiting := owner.Lock(t.Context(), m)
+			time.Sleep(7 * time.Second)
+			require.NoError(t, direct.Del(t.Context(), one).Err())
+			locktest.Publishes(t, direct, one)
+			began := time.Now()
+			require.NoError(t, locktest.OutcomeOf(t, waiting))
+			require.Less(t, time.Since(began), 200*time.Millisecond)
+			owner.Unlocks(t, m)
+		}
+	})
+}
+
+func TestMultiLine_WithoutALineItPausesWhileItKeepsAName(t *testing.T) {
+	multiWithoutALine(t, func(t *testing.T, relay *redistest.Relay, direct *redis.Client, m *relock.Mutex, one, other string) {
+		locktest.HeldByAnother(t, direct, one, time.Minute)
+		locktest.HeldByAnother(t, direct, other, time.Minute)
+		// The first name is freed after it was found taken, and before the request for an entry.
+		relay.Before(locktest.RunsOf(protocol.LineAcquireScript), func(redistest.Command) { direct.Del(t.Context(), one) })
+		owner := locktest.NewActor(t)
+		waiting := owner.Lock(t.Context(), m)
+		redistest.Eventually(t, "it keeps a name", func() bool {
+			fields := locktest.OnRedis(t, direct, one)
+			return len(fields) == 1 && fields["another:1"] == ""
+		})
+		before := relay.Count(redistest.Scripts)
+		time.Sleep(time.Second)
+		require.Less(t, relay.Count(redistest.Scripts)-before, 30)
+		require.NoError(t, direct.Del(t.Context(), other).Err())
+		locktest.Publishes(t, direct, other)
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
 		owner.Unlocks(t, m)
 	})
 }

@@ -56,7 +56,7 @@ type Waiter struct {
 
 	// Behind is called with what the holder of its lock waits for; "": nothing is known.
 	Behind func(text string)
-	// Found is called after a look: when it is in a deadlock, and when it is in none (""). ends: this wait is to end.
+	// Found is called when it is in a deadlock, after each look. ends: this wait is to end.
 	Found func(text string, ends bool)
 }
 
@@ -161,10 +161,11 @@ func (c *Checker) check(waiters []*Waiter, asOf clock.Instant) (pause time.Durat
 	r := &reader{checker: c, began: c.life.Now(), read: make(map[string]reading)}
 	for i, w := range waiters {
 		k := c.known[w.ID]
+		if len(w.Holds) == 0 && asOf.Since(k.looked) < hindsight {
+			continue
+		}
 		if len(w.Holds) > 0 {
 			c.find(w, k, r)
-		} else if w.Found("", false); asOf.Since(k.looked) < hindsight {
-			continue
 		}
 		if r.full && i > 0 {
 			c.next = w.ID
@@ -262,11 +263,8 @@ func (c *Checker) find(w *Waiter, k *known, r *reader) {
 	}
 	switch {
 	case err != nil && r.full: // it is found or not by the next look
-	case err != nil:
+	case err != nil || d == nil:
 		k.first = nil
-	case d == nil:
-		k.first = nil
-		w.Found("", false)
 	// mutant: deadlock-unconfirmed/1
 	case k.first == nil || !d.is(k.first):
 		if k.first = d; d.took > life { // a clock was set, or the process did not run
