@@ -387,7 +387,7 @@ func ExampleWithOwner() {
 		fmt.Println(err)
 		return
 	}
-	unlocked := make(chan error)
+	unlocked := make(chan error, 1)
 	go func() { unlocked <- m.Unlock() }() // another goroutine finishes the job
 	fmt.Println(<-unlocked)
 	// Output: <nil>
@@ -548,7 +548,7 @@ func ExampleNewQuorum() {
 		fmt.Println(err)
 		return
 	}
-	nodes[0].FlushAll(ctx) // one of three does not matter
+	nodes[0].FlushAll(ctx) // the two others still have the lock
 	fmt.Println("tokens rise:", m.FencingToken() > 0)
 	fmt.Println(m.Unlock())
 	// Output:

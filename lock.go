@@ -132,7 +132,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // reached, TryLock returns an error even if another goroutine of this process is waiting.
 //
 // The state after a failure and the errors are as for [Mutex.Lock], without [ErrTimeout] and [ErrDeadlock].
-// At most one round trip, and one more after a failure. On a quorum it asks up to four times if votes split.
+// At most one round trip if Redis answers, and one more after a failure. On a quorum it asks up to four times if votes split.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	held, err := m.lock(ctx, false)
 	return held, lockerr.Wrap("try lock", m.target.Name, err)

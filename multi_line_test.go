@@ -286,7 +286,7 @@ func multiWithoutALine(t *testing.T, test func(t *testing.T, relay *redistest.Re
 	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
-		relay.Latency(100*time.Microsecond)
+		relay.Latency(100 * time.Microsecond)
 		one, other := twoKeys(t)
 		for _, name := range []string{one, other} {
 			relay.ReplyWith("-NOPERM no permissions to access one of the keys\r\n", redistest.Scripts.And(redistest.With(keys.LineOf(name).Queue))).Always()

@@ -137,7 +137,7 @@ func TestRecipes_AtMostThreeMigrationsRunAtATime(t *testing.T) {
 }
 
 func sendMail(ctx context.Context, locks *relock.Client, send func(context.Context) error) error {
-	return locks.Semaphore("mail", 100, relock.WithMinHold(time.Minute)).Do(ctx, send)
+	return locks.Semaphore("mail", 100, relock.WithMinHold(time.Minute), relock.WithTTL(time.Minute)).Do(ctx, send)
 }
 
 func TestRecipes_AtMostAHundredMailsBeginInAMinute(t *testing.T) {

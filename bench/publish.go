@@ -283,7 +283,7 @@ func (r *report) speedBlock() string {
 			slower = append(slower, fmt.Sprintf("%s (%s)", rival, row.text))
 		}
 	}
-	b.WriteString("\nTimes as fast: the median of the rounds, the least and the greatest. CPU: the processor time of clients, and of Redis, for each lock with its unlock.\n\n")
+	b.WriteString("\nTimes as fast: the median of the ratios of all rounds, the least and the greatest; the ratio of the medians shown may differ. CPU: the processor time of clients, and of Redis, for each lock with its unlock.\n\n")
 	if len(slower) == 0 {
 		b.WriteString("* **No rival is faster** in a row of this table.\n")
 	} else {

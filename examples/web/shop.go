@@ -31,10 +31,15 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
-		err = s.charge(m.Context(r.Context())) // this context also ends when the lock is lost
-		err = errors.Join(err, m.Unlock())
+		err = s.chargeUnder(r.Context(), m)
 	}
 	answer(w, err)
+}
+
+// chargeUnder charges the cart, and unlocks m also after a panic, which net/http recovers.
+func (s *shop) chargeUnder(ctx context.Context, m *relock.Mutex) (err error) {
+	defer func() { err = errors.Join(err, m.Unlock()) }()
+	return s.charge(m.Context(ctx)) // this context also ends when the lock is lost
 }
 
 // changeAddress waits for a checkout to end, but for no longer than a person would.
