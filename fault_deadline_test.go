@@ -46,7 +46,7 @@ func TestLost_IsReportedInTimeThoughACommandIsInFlight(t *testing.T) {
 // The hold has not been lost: its release was executed in time, though the reply came late.
 func TestUnlock_AnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+	redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
 		b.m = b.mutex(relock.WithRenewInterval(faultTTL * 2 / 3))
 		lockOnce(b)

@@ -10,6 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // A call of Wanted may come just after the hold has ended, in another goroutine of its owner.
@@ -42,7 +43,9 @@ func TestWanted_InALoopCollectsNothing(t *testing.T) {
 
 // The subscription is confirmed just before the hold begins to linger: its waiters may have come before.
 func TestLinger_DoesNotBeginWhenTheSubscriptionHasChanged(t *testing.T) {
-	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		relay.Latency(time.Millisecond) // so nothing is confirmed before the test sleeps
 		m := LocksOn(t, rdb).Mutex("name")
 		require.NoError(t, m.Lock(t.Context()))
 		h := m.covering(nil)[0]
