@@ -237,7 +237,7 @@ func TestLinger_DeletedKeyIsTheLossOfTheNextHold(t *testing.T) {
 		require.ErrorIs(b.t, context.Cause(ctx), relock.ErrLost)
 		require.ErrorIs(b.t, b.you.Call(m.Unlock), relock.ErrLost)
 		b.free()
-	}, relock.WithTTL(3*time.Second), relock.WithLinger(time.Second), relock.WithRenewInterval(50*time.Millisecond))
+	}, relock.WithRenewInterval(50*time.Millisecond))
 }
 
 func TestLinger_HooksCountTheHoldOnly(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 func TestSlots_HoldsAreRenewedAndReleasedDuringAMove(t *testing.T) {
 	t.Parallel()
+	redistest.Timed(t)
 	cluster := redistest.NewCluster(t)
 	for name, lock := range map[string]func(c *relock.Client, name string) goMutex{
 		"plain":            func(c *relock.Client, name string) goMutex { return c.Mutex(name) },
@@ -58,6 +59,7 @@ type goMutex interface {
 
 func TestSlots_NewcomerWaitsForTheEndOfAMove(t *testing.T) {
 	t.Parallel()
+	redistest.Timed(t)
 	cluster := redistest.NewCluster(t)
 	for name, lock := range map[string]func(c *relock.Client, names []string) *relock.Mutex{
 		"plain with token": func(c *relock.Client, names []string) *relock.Mutex { return c.Mutex(names[0], relock.WithFencing()) },
