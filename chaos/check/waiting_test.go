@@ -109,6 +109,14 @@ func TestWaiting_EndsWhenItIsOver(t *testing.T) {
 			s.pause(2, 100, 500)
 			s.by(2, "b").waits(5, 1490, 150, ended).beats(0, 80).beats(500, 1600).lives(9000)
 		}},
+		{name: "when the process goes on after a pause, before which it did not run", record: func(s *script) {
+			s.pause(2, 700, 1350)
+			s.by(2, "b").waits(5, 1400, 150, ended).beats(0, 50).beats(1360, 1450).lives(9000)
+		}},
+		{name: "not later, if it ran until shortly before the pause", want: []string{"I6"}, record: func(s *script) {
+			s.pause(2, 700, 1350)
+			s.by(2, "b").waits(5, 1400, 150, ended).beats(0, 600).beats(1360, 1450).lives(9000)
+		}},
 		{name: "when the process goes on after two stalls in a row", record: func(s *script) {
 			s.by(2, "b").waits(5, 1190, 150, ended).beats(0, 50).beats(600, 600).beats(1000, 1050).lives(9000)
 		}},

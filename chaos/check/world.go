@@ -95,23 +95,26 @@ func (w *world) stalls() {
 	for process, at := range w.beats {
 		var stalled []window
 		for i := 1; i < len(at); i++ {
-			if from := w.continued(process, at[i-1], at[i]); at[i]-from > int64(w.rules.Slack/2) {
-				stalled = append(stalled, window{from, at[i]})
+			for _, gap := range w.running(process, at[i-1], at[i]) {
+				if gap.to-gap.from > int64(w.rules.Slack/2) {
+					stalled = append(stalled, gap)
+				}
 			}
 		}
 		w.paused[process] = append(w.paused[process], stalled...) // only now: two stalls in a row touch each other
 	}
 }
 
-// continued returns the end of the last pause of a process in a period, after which a busy machine may not run it for a while;
-// to if the pause lasts beyond the period; from if there was none.
-func (w *world) continued(process int, from, to int64) int64 {
-	for _, p := range w.paused[process] {
+// running returns the parts of a period in which a process was not paused: before a pause and after it, too, a busy machine may
+// not run it for a while.
+func (w *world) running(process int, from, to int64) (parts []window) {
+	for _, p := range w.paused[process] { // in their order
 		if p.overlaps(from, to) {
-			from = max(from, min(p.to, to))
+			parts = append(parts, window{from, p.from})
+			from = min(p.to, to)
 		}
 	}
-	return from
+	return append(parts, window{from, to})
 }
 
 // lossAt returns the consequences of a DataLoss whose fault lost data until the given time. If Redis could not be reached
