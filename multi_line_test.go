@@ -333,3 +333,33 @@ func TestMultiLine_WithoutALineItPausesWhileItKeepsAName(t *testing.T) {
 		owner.Unlocks(t, m)
 	})
 }
+
+// Its request for an entry was refused once. After that it waits for another name, on which it does not depend when others poll.
+func TestMultiLine_WithoutAnEntryItDoesNotKeepTheTurnToPoll(t *testing.T) {
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		direct := b.Client(t)
+		one, other := twoKeys(t)
+		c := relock.LocksOn(t, rdb)
+		elsewhere, there := relock.LocksOn(t, direct).Mutex(other), locktest.NewActor(t)
+		there.Locks(t, elsewhere)
+		refused := relay.ReplyWith("-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+			locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(keys.LineOf(other).Queue)))
+		m, owner := c.MultiMutex([]string{one, other}), locktest.NewActor(t)
+		all := owner.Lock(t.Context(), m)
+		refused.Wait(t)
+		here := locktest.NewActor(t)
+		here.Locks(t, c.Mutex(one))
+		time.Sleep(10 * time.Second)
+		waiter := locktest.NewActor(t)
+		waiting := waiter.Lock(t.Context(), c.Mutex(other))
+		time.Sleep(10 * time.Second) // longer than the lease of an entry
+		there.Unlocks(t, elsewhere)
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		waiter.Unlocks(t, c.Mutex(other))
+		here.Unlocks(t, c.Mutex(one))
+		require.NoError(t, locktest.OutcomeOf(t, all))
+		owner.Unlocks(t, m)
+	})
+}

@@ -60,6 +60,8 @@ func (t *multiTurn) await() (bool, error) {
 			// The turn in the local queue of that key comes before an entry in its line.
 			return t.here.awaitFirst()
 		default:
+			// Without an entry it must not have the turn to poll while it waits for another key: nobody would poll for the others.
+			t.leaveLine()
 			if turn, err := t.here.awaitFirst(); !turn || t.a.hold.named() && !t.a.hold.late() {
 				return turn, err
 			}
