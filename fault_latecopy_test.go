@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
@@ -77,38 +78,31 @@ func TestDelayedCopy_OfAnEntryThatIsGoneIsReleasedSoon(t *testing.T) {
 		holder.Unlocks(t, holding)
 		require.NoError(t, locktest.OutcomeOf(t, waiting))
 		owner.Unlocks(t, m)
-		_, err := held.Deliver(t.Context())
-		require.NoError(t, err)
-		time.Sleep(10 * time.Second)
-		locktest.RequireFree(t, direct, key)
+		requireReleasedSoon(t, direct, held, key)
 	})
 }
 
 func TestDelayedCopy_OfAnEntryForAFurtherNameIsReleasedSoon(t *testing.T) {
-	t.Parallel()
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := locktest.RelayedTo(t, b)
-		direct := b.Client(t)
-		one, other := twoKeys(t)
-		holder, holding := locktest.NewActor(t), relock.LocksOn(t, direct).Mutex(one)
-		holder.Locks(t, holding)
-		locktest.HeldByAnother(t, direct, other, time.Minute)
-		m, owner := relock.LocksOn(t, rdb).MultiMutex([]string{one, other}), locktest.NewActor(t)
-		waiting := owner.Lock(t.Context(), m)
-		locktest.AwaitFairQueue(t, direct, one, 1)
-		time.Sleep(2 * time.Second) // for as long as it has waited it keeps the first name
-		held := relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(other)))
-		holder.Unlocks(t, holding)
-		locktest.AwaitFairQueue(t, direct, other, 1)
-		require.NotEmpty(t, locktest.OnRedis(t, direct, one), "it keeps it")
-		require.NoError(t, direct.Del(t.Context(), other).Err())
-		locktest.Publishes(t, direct, other)
-		require.NoError(t, locktest.OutcomeOf(t, waiting))
-		owner.Unlocks(t, m)
-		_, err := held.Deliver(t.Context())
-		require.NoError(t, err)
-		time.Sleep(10 * time.Second)
-		locktest.RequireFree(t, direct, other)
-		locktest.RequireFree(t, direct, one)
+	inLongMultiWait(t, func(w *multiWait, relay *redistest.Relay) {
+		held := relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(w.other)))
+		w.holder.Unlocks(w.t, w.holding)
+		locktest.AwaitFairQueue(w.t, w.rdb, w.other, 1)
+		require.NotEmpty(w.t, locktest.OnRedis(w.t, w.rdb, w.one), "it keeps it")
+		require.NoError(w.t, w.rdb.Del(w.t.Context(), w.other).Err())
+		locktest.Publishes(w.t, w.rdb, w.other)
+		require.NoError(w.t, locktest.OutcomeOf(w.t, w.waiting))
+		w.owner.Unlocks(w.t, w.m)
+		requireReleasedSoon(w.t, w.rdb, held, w.one, w.other)
 	})
+}
+
+// requireReleasedSoon requires that what a copy acquires that comes only now is released long before its lease ends.
+func requireReleasedSoon(t *testing.T, rdb *redis.Client, held *redistest.Held, names ...string) {
+	t.Helper()
+	_, err := held.Deliver(t.Context())
+	require.NoError(t, err)
+	time.Sleep(10 * time.Second)
+	for _, name := range names {
+		locktest.RequireFree(t, rdb, name)
+	}
 }

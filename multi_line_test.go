@@ -118,20 +118,48 @@ type multiWait struct {
 func eachMultiWait(t *testing.T, test func(w *multiWait)) {
 	t.Helper()
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		w := &multiWait{t: t, b: b, rdb: b.Client(t), holder: locktest.NewActor(t), c: relock.LocksOn(t, b.Client(t)), owner: locktest.NewActor(t)}
-		w.one, w.other = twoKeys(t)
-		w.holding = relock.LocksOn(t, w.rdb).Mutex(w.one)
-		w.holder.Locks(t, w.holding)
-		locktest.HeldByAnother(t, w.rdb, w.other, time.Minute)
-		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel)
-		w.giveUp = cancel
-		w.m = w.c.MultiMutex([]string{w.one, w.other})
-		w.waiting = w.owner.Lock(ctx, w.m)
-		locktest.AwaitFairQueue(t, w.rdb, w.one, 1)
-		test(w)
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) { test(newMultiWait(t, b, b.Client(t))) })
+}
+
+// newMultiWait begins the wait. The MultiMutex uses rdb.
+func newMultiWait(t *testing.T, b *redistest.Backend, rdb *redis.Client) *multiWait {
+	t.Helper()
+	w := &multiWait{t: t, b: b, rdb: b.Client(t), holder: locktest.NewActor(t), c: relock.LocksOn(t, rdb), owner: locktest.NewActor(t)}
+	w.one, w.other = twoKeys(t)
+	w.holding = relock.LocksOn(t, w.rdb).Mutex(w.one)
+	w.holder.Locks(t, w.holding)
+	locktest.HeldByAnother(t, w.rdb, w.other, time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w.giveUp = cancel
+	w.m = w.c.MultiMutex([]string{w.one, w.other})
+	w.waiting = w.owner.Lock(ctx, w.m)
+	locktest.AwaitFairQueue(t, w.rdb, w.one, 1)
+	return w
+}
+
+// inLongMultiWait runs test in virtual time, behind a relay. The MultiMutex has waited for so long that it will keep the first
+// name for two seconds at most.
+func inLongMultiWait(t *testing.T, test func(w *multiWait, relay *redistest.Relay)) {
+	t.Helper()
+	t.Parallel()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		w := newMultiWait(t, b, rdb)
+		time.Sleep(2 * time.Second)
+		test(w, relay)
 	})
+}
+
+// requireKept requires that what the MultiMutex has acquired stays on Redis while undos are sent again and again.
+func (w *multiWait) requireKept() {
+	w.t.Helper()
+	require.NoError(w.t, locktest.OutcomeOf(w.t, w.waiting))
+	time.Sleep(10 * time.Second)
+	for _, name := range []string{w.one, w.other} {
+		require.Len(w.t, locktest.OnRedis(w.t, w.rdb, name), 1, name)
+	}
+	w.owner.Unlocks(w.t, w.m)
 }
 
 func TestMultiLine_NameIsKeptForABoundedTimeDuringAWait(t *testing.T) {
@@ -220,62 +248,28 @@ func TestMultiLine_GivingUpLeavesNothing(t *testing.T) {
 // One copy of the request for all names was not answered, and the next one is refused. The name under which it keeps
 // the first name is being undone then: what is acquired under it would be released.
 func TestMultiLine_NothingIsAcquiredUnderANameThatIsBeingUndone(t *testing.T) {
-	t.Parallel()
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := locktest.RelayedTo(t, b)
-		direct := b.Client(t)
-		one, other := twoKeys(t)
-		holder, holding := locktest.NewActor(t), relock.LocksOn(t, direct).Mutex(one)
-		holder.Locks(t, holding)
-		locktest.HeldByAnother(t, direct, other, time.Minute)
-		m, owner := relock.LocksOn(t, rdb).MultiMutex([]string{one, other}), locktest.NewActor(t)
-		waiting := owner.Lock(t.Context(), m)
-		locktest.AwaitFairQueue(t, direct, one, 1)
-		time.Sleep(2 * time.Second) // for as long as it has waited it keeps the first name
-		lost := relay.DropReply(locktest.RunsOf(protocol.AcquireScript).And(redistest.With(other)))
-		holder.Unlocks(t, holding)
-		lost.Wait(t)
-		locktest.AwaitFairQueue(t, direct, other, 1)
-		require.NoError(t, direct.Del(t.Context(), other).Err())
-		require.NoError(t, locktest.OutcomeOf(t, waiting))
-		time.Sleep(10 * time.Second) // the undo is sent again and again
-		for _, name := range []string{one, other} {
-			require.Len(t, locktest.OnRedis(t, direct, name), 1, name)
-		}
-		owner.Unlocks(t, m)
+	inLongMultiWait(t, func(w *multiWait, relay *redistest.Relay) {
+		lost := relay.DropReply(locktest.RunsOf(protocol.AcquireScript).And(redistest.With(w.other)))
+		w.holder.Unlocks(w.t, w.holding)
+		lost.Wait(w.t)
+		locktest.AwaitFairQueue(w.t, w.rdb, w.other, 1)
+		require.NoError(w.t, w.rdb.Del(w.t.Context(), w.other).Err())
+		w.requireKept()
 	})
 }
 
 // One copy of the request for an entry was not answered. The next one is refused, because the line cannot be used then, and the
 // lock is taken. The name is being undone from then on, as above.
 func TestMultiLine_NothingIsAcquiredUnderTheNameOfAnEntryThatIsBeingUndone(t *testing.T) {
-	t.Parallel()
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := locktest.RelayedTo(t, b)
-		direct := b.Client(t)
-		one, other := twoKeys(t)
-		holder, holding := locktest.NewActor(t), relock.LocksOn(t, direct).Mutex(one)
-		holder.Locks(t, holding)
-		locktest.HeldByAnother(t, direct, other, time.Minute)
-		m, owner := relock.LocksOn(t, rdb).MultiMutex([]string{one, other}), locktest.NewActor(t)
-		waiting := owner.Lock(t.Context(), m)
-		locktest.AwaitFairQueue(t, direct, one, 1)
-		time.Sleep(2 * time.Second) // for as long as it has waited it keeps the first name
-		forOther := locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(other))
+	inLongMultiWait(t, func(w *multiWait, relay *redistest.Relay) {
+		forOther := locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(w.other))
 		relay.DropReply(forOther)
 		refused := relay.ReplyWith("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", forOther)
-		answered := relay.After(forOther, func(redistest.Command, string) {
-			direct.Del(t.Context(), other)
-		})
-		holder.Unlocks(t, holding)
-		refused.Wait(t)
-		answered.Wait(t)
-		require.NoError(t, locktest.OutcomeOf(t, waiting))
-		time.Sleep(10 * time.Second) // the undo is sent again and again
-		for _, name := range []string{one, other} {
-			require.Len(t, locktest.OnRedis(t, direct, name), 1, name)
-		}
-		owner.Unlocks(t, m)
+		answered := relay.After(forOther, func(redistest.Command, string) { w.rdb.Del(w.t.Context(), w.other) })
+		w.holder.Unlocks(w.t, w.holding)
+		refused.Wait(w.t)
+		answered.Wait(w.t)
+		w.requireKept()
 	})
 }
 
