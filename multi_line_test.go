@@ -254,6 +254,7 @@ func TestMultiLine_NothingIsAcquiredUnderANameThatIsBeingUndone(t *testing.T) {
 		lost.Wait(w.t)
 		locktest.AwaitFairQueue(w.t, w.rdb, w.other, 1)
 		require.NoError(w.t, w.rdb.Del(w.t.Context(), w.other).Err())
+		locktest.Publishes(w.t, w.rdb, w.other)
 		w.requireKept()
 	})
 }
@@ -269,6 +270,7 @@ func TestMultiLine_NothingIsAcquiredUnderTheNameOfAnEntryThatIsBeingUndone(t *te
 		w.holder.Unlocks(w.t, w.holding)
 		refused.Wait(w.t)
 		answered.Wait(w.t)
+		locktest.Publishes(w.t, w.rdb, w.other)
 		w.requireKept()
 	})
 }
