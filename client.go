@@ -224,11 +224,11 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex:
 // the owner already holds some of the names, Lock acquires the rest together, and then increases the
 // hold counts of those. As with any nested locks, owners that nest in different orders can deadlock.
 //
-// A waiter may be overtaken. It waits in the line for one name, and may hold that name for up to 2 s while it tries
-// to get the others. So it gets all names if others hold each of them for less than that at a time. If the waits for two
-// of its names are longer, it may wait for a long time: give ctx a deadline. It delays other goroutines of its process that want a single name, but only while
-// it collects its turns on all names: for some tens of milliseconds, or for up to 2 s if every name is
-// always in use.
+// A waiter may be overtaken. It waits in the line for one name, and may hold that name for up to 2 s while
+// it tries to get the others. If the waits in the lines of two of its names are longer than that, it may wait
+// for a long time: give ctx a deadline. It delays other goroutines of its process that want a single name,
+// but only while it collects its turns on all names: for some tens of milliseconds, or for up to 2 s if every
+// name is always in use.
 //
 // With [WithFencing] one token is minted, which is higher than the counters of all the names. On a
 // Cluster the names need a common {tag}. Otherwise the error is [ErrInvalidName]. The state after a

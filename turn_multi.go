@@ -183,12 +183,11 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	return g, out
 }
 
-// rest does not sleep before it enters a line, or while it keeps keys that others wait for.
+// rest does not sleep before it enters a line, or while it keeps keys that others wait for and waits in no line.
 func (t *multiTurn) rest(d time.Duration) error {
 	if !t.keeps() {
 		t.here.releaseTurns()
 	}
-	// While it keeps keys it does not sleep between two requests, because its time is limited.
 	switch {
 	case t.waiter != nil && !t.wants: // it has an entry, or it may not use the line, and waits for messages and polls
 		return t.waiter.rest(d)
