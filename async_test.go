@@ -115,6 +115,45 @@ func TestAsyncUnlock_OtherKindsOfTheOwnerSendNothingBeforeTheReleaseIsAnswered(t
 	}
 }
 
+// Another goroutine of the owner acquires and releases the lock after this Lock has seen that the owner holds nothing.
+func TestAsyncUnlock_HoldThatBeginsAndEndsDuringALockOfItsOwnerIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, k := range []lockKind{kindNamed("plain"), kindNamed("fair"), kindNamed("write"), kindNamed("read")} {
+		t.Run(k.name, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {
+				relay := redistest.NewRelay(t, backend.Addr)
+				c, clocks := relock.LocksWithClock(t, redistest.NewClient(t, relay.Addr), relock.WithoutPipelining())
+				release := relay.Block(locktest.RunsAmong(k.scripts, protocol.ReleaseScript)).Always()
+				acquires := locktest.RunsAmong(k.scripts, protocol.AcquireScript)
+				m := k.mutex(c, redistest.Key(t), relock.WithOwner("service"), relock.WithAsyncUnlock())
+				slow, quick := locktest.NewActor(t), locktest.NewActor(t)
+				begun, goOn := make(chan struct{}), make(chan struct{})
+				locked := slow.Begin(func() error {
+					clocks.AtNext(func() {
+						close(begun)
+						<-goOn
+					})
+					return m.Lock(t.Context())
+				})
+				<-begun
+				quick.Locks(t, m)
+				quick.Unlocks(t, m)
+				release.Wait(t)
+				asked := relay.Count(acquires)
+				close(goOn)
+				locktest.GoesOn(t, locked)
+				require.Equal(t, asked, relay.Count(acquires))
+				release.Release()
+				require.NoError(t, locktest.OutcomeOf(t, locked))
+				ctx := slow.ContextOf(m)
+				require.EqualValues(t, 1, backend.Client(t).Exists(t.Context(), m.Name()).Val())
+				require.NoError(t, ctx.Err())
+				slow.Unlocks(t, m)
+			})
+		})
+	}
+}
+
 func TestAsyncUnlock_TryRLockAfterAWriteWaitsForTheRelease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

@@ -467,6 +467,7 @@ func TestBatch_WaiterThatNeedsMoreThanALeaseIsSentToRedisFirst(t *testing.T) {
 // If no other process waits, a turn has no end that WithLocalHandoffs sets; but it has one.
 func TestBatch_LoneProcessGoesOnBeyondItsTurn(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		const limit = 3

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
@@ -127,6 +128,26 @@ func TestClocks_WallClockBeyondTheLeaseIsNoticedDuringAHook(t *testing.T) {
 	redistest.Receive(t, ctx.Done())
 	require.Less(t, time.Since(jumped), 5*time.Second, "the timer is due after thirty")
 	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+}
+
+// The watchdog is in a hook when the wall clock jumps, and the lease ends after that.
+func TestClocks_LeaseThatEndsSoonAfterAJumpIsNoticedDuringAHook(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+		c, clocks := relock.LocksWithClock(t, rdb, relock.WithRenewInterval(10*time.Second))
+		hook, entered := locktest.HookThatStays[relock.Event](t)
+		m := c.Mutex(redistest.Key(t), relock.WithHooks(relock.Hooks{Renewed: hook}))
+		locktest.RequireLocked(t, m)
+		ctx := m.Context(t.Context())
+		<-entered
+		at, held := m.Deadline()
+		require.True(t, held)
+		const left = 5 * time.Second
+		clocks.Set(time.Until(at) - left)
+		jumped := time.Now()
+		<-ctx.Done()
+		require.InDelta(t, left, time.Since(jumped), float64(time.Second))
+		require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+	})
 }
 
 func TestClocks_WallClockSetBackLosesNothing(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 // after that the copy is executed.
 func eachLateAcquire(t *testing.T, end func(b *faultBench, m *relock.Mutex)) {
 	t.Parallel()
+	redistest.Slow(t)
 	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, k lockKind) {
 		b := newFaultBenchOf(t, k, backend.Addr)
 		const lease = time.Minute
@@ -59,6 +60,7 @@ func TestDelayedCopy_AfterAnUndoIsReleasedSoon(t *testing.T) {
 
 func TestDelayedCopy_OfAnEntryThatIsGoneIsReleasedSoon(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)
@@ -83,6 +85,7 @@ func TestDelayedCopy_OfAnEntryThatIsGoneIsReleasedSoon(t *testing.T) {
 }
 
 func TestDelayedCopy_OfAnEntryForAFurtherNameIsReleasedSoon(t *testing.T) {
+	redistest.Slow(t)
 	inLongMultiWait(t, func(w *multiWait, relay *redistest.Relay) {
 		held := relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(w.other)))
 		w.holder.Unlocks(w.t, w.holding)

@@ -106,7 +106,7 @@ func (c *call) lock(ctx context.Context) (locked bool, err error) {
 		}
 		holds := m.find(buf[:0], c.owner, m.target)
 		if m.session.detached.Load() > 0 {
-			holds = c.findDetached(holds) // mutant: async-name-reused
+			holds = c.findDetached(holds)
 		}
 		if i := slices.IndexFunc(holds, (*hold).unsettled); i >= 0 {
 			h := holds[i]
@@ -156,7 +156,7 @@ func (c *call) findDetached(holds []*hold) []*hold {
 				}
 			}
 			if h := g.findDetached(c.owner, follows); h != nil {
-				holds = append(holds, h)
+				holds = append(holds, h) // mutant: async-name-reused
 			}
 		}
 	}
@@ -200,6 +200,10 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 		h.unregister()
 		return false, ErrClosed
 	}
+	if h.session.detached.Load() > 0 && len(c.findDetached(nil)) > 0 { // it was detached since lock looked for it
+		h.unregister()
+		return false, errAgain
+	}
 	for _, r := range h.session.registrars {
 		r.Start()
 	}
@@ -232,7 +236,7 @@ func (h *hold) open(lock openLock, r *record) (bool, error) {
 	h.setPhase(held)
 	h.locks.open = append(h.locks.open, lock.from(now))
 	h.replan(now)
-	queueEntries, seen := h.queueEntries, sighting{at: now, holder: h.name.Field, hold: h}
+	queueEntries, seen, batch := h.queueEntries, sighting{at: now, holder: h.name.Field, hold: h}, h.batch
 	hook, event := h.settings.hooks.Acquired, Event{}
 	if hook != nil {
 		event = h.event(0, nil)
@@ -249,7 +253,7 @@ func (h *hold) open(lock openLock, r *record) (bool, error) {
 	if hook != nil {
 		h.session.report("Acquired", hook, h.owner, event)
 	}
-	if h.batch.isOver() { // the lock was lost before h was held, so the loss was not reported
+	if batch.isOver() { // the lock was lost before h was held, so the loss was not reported
 		h.lose(lockerr.ErrNotOnRedis)
 	}
 	return true, nil
@@ -409,17 +413,22 @@ func (h *hold) enter(ctx context.Context, lock openLock) error {
 	}
 	h.mu.Lock()
 	h.answered()
-	if h.phase == held {
-		h.lease.Prove(out.Sent, lock.settings.TTL, h.locks.ttl())
-		h.lease.Note(out.LeaseLeft, out.Sent)
-		h.name.Token = max(h.name.Token, g.Token)
-		if now := h.session.now(); h.lease.Left(now) > 0 {
-			h.locks.open = append(h.locks.open, lock.from(now))
-			h.replan(now)
-			h.mu.Unlock()
-			return nil
-		}
+	if h.phase != held {
+		h.mu.Unlock()
+		return h.usable()
 	}
+	h.lease.Prove(out.Sent, lock.settings.TTL, h.locks.ttl())
+	h.lease.Note(out.LeaseLeft, out.Sent)
+	h.name.Token = max(h.name.Token, g.Token)
+	now := h.session.now()
+	if h.lease.Left(now) <= 0 { // the next reading of a wall clock might be an earlier time
+		why := h.leaseOver(now)
+		h.mu.Unlock()
+		h.lose(why)
+		return h.usable()
+	}
+	h.locks.open = append(h.locks.open, lock.from(now))
+	h.replan(now)
 	h.mu.Unlock()
-	return h.usable()
+	return nil
 }

@@ -114,12 +114,11 @@ func (l *openLocks) replicas() redisexec.Replicas {
 	return r
 }
 
-// renewInterval returns the shortest interval of the open Locks that are renewed at now; 0: none is. acquired is
-// the beginning of the hold, from which wish counts. One open Lock that is renewed keeps the hold for all, as the
-// longest lease does.
-func (l *openLocks) renewInterval(now, acquired clock.Instant) time.Duration {
+// renewInterval returns the shortest interval of the open Locks that are renewed at now; 0: none is. One open Lock that is
+// renewed keeps the hold for all, as the longest lease does.
+func (l *openLocks) renewInterval(now clock.Instant) time.Duration {
 	interval := time.Duration(0)
-	for _, lock := range l.deciding(acquired) {
+	for _, lock := range l.open {
 		s := lock.settings
 		renewed := s.Renewed && (s.maxHold == 0 || now.Until(lock.renewUntil) > 0)
 		if renewed && (interval == 0 || s.renewInterval < interval) {
@@ -131,20 +130,12 @@ func (l *openLocks) renewInterval(now, acquired clock.Instant) time.Duration {
 
 // renewed reports whether any open Lock asks for renewal, even if its max hold has ended the renewal.
 func (l *openLocks) renewed() bool {
-	for _, lock := range l.deciding(clock.Instant{}) {
+	for _, lock := range l.open {
 		if lock.settings.Renewed {
 			return true
 		}
 	}
 	return false
-}
-
-// deciding returns what determines renewal: the open Locks, or wish before the first.
-func (l *openLocks) deciding(acquired clock.Instant) []openLock {
-	if len(l.open) > 0 {
-		return l.open
-	}
-	return []openLock{openLock{settings: l.wish}.from(acquired)}
 }
 
 // recordMinHold records the min hold of an open Lock that has ended. The latest one counts: an inner Lock may

@@ -42,12 +42,10 @@ func wantedLocks() *openLocks {
 func TestOpenLocks_PendingOneDecidesUntilOneIsOpen(t *testing.T) {
 	l, a := wantedLocks(), setOf(t, "a")
 	require.Equal(t, 30*time.Second, l.ttl())
-	require.Equal(t, 10*time.Second, l.renewInterval(at(0), at(0)))
-	require.True(t, l.renewed())
 
 	l.open = append(l.open, openLock{target: a, settings: asks(time.Minute, func(s *settings) { s.Renewed = false })}.from(at(0)))
 	require.Equal(t, time.Minute, l.ttl())
-	require.Zero(t, l.renewInterval(at(0), at(0)), "no open level asks for it")
+	require.Zero(t, l.renewInterval(at(0)), "no open level asks for it")
 	require.False(t, l.renewed())
 }
 
@@ -57,15 +55,15 @@ func TestOpenLocks_LongestLeaseShortestIntervalAndMostReplicasCount(t *testing.T
 	l.open = append(l.open, openLock{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
 	l.open = append(l.open, openLock{target: a, settings: asks(3*time.Second, func(s *settings) { s.replicas = two })}.from(at(0)))
 	require.Equal(t, time.Minute, l.ttl())
-	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)))
+	require.Equal(t, time.Second, l.renewInterval(at(0)))
 	require.Equal(t, two, l.replicas())
 	l.open = append(l.open, openLock{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
-	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)), "a longer one does not count")
+	require.Equal(t, time.Second, l.renewInterval(at(0)), "a longer one does not count")
 	l.pop(a)
 
 	_, popped := l.pop(a)
 	require.True(t, popped)
-	require.Equal(t, 20*time.Second, l.renewInterval(at(0), at(0)), "the newest has gone")
+	require.Equal(t, 20*time.Second, l.renewInterval(at(0)), "the newest has gone")
 	require.Zero(t, l.replicas().N)
 }
 
@@ -73,14 +71,9 @@ func TestOpenLocks_AreRenewedForTheirMaxHold(t *testing.T) {
 	bounded := asks(3*time.Second, func(s *settings) { s.maxHold = 10 * time.Second })
 	l, a := wantedLocks(), setOf(t, "a")
 	l.open = append(l.open, openLock{target: a, settings: bounded}.from(at(5*time.Second)))
-	require.NotZero(t, l.renewInterval(at(15*time.Second-1), at(0)))
-	require.Zero(t, l.renewInterval(at(15*time.Second), at(0)))
+	require.NotZero(t, l.renewInterval(at(15*time.Second-1)))
+	require.Zero(t, l.renewInterval(at(15*time.Second)))
 	require.True(t, l.renewed(), "it asked for that")
-
-	var wanted openLocks
-	wanted.wish = bounded
-	require.NotZero(t, wanted.renewInterval(at(12*time.Second-1), at(2*time.Second)))
-	require.Zero(t, wanted.renewInterval(at(12*time.Second), at(2*time.Second)), "from when the hold was acquired")
 }
 
 func TestOpenLocks_AreCountedPerKey(t *testing.T) {

@@ -289,8 +289,11 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 		err = h.release(ctx, s, crowded)
 	}
 	h.batch.end(err)
-	if h.name.Late {
-		h.undoName(h.name, h.lease.Longest())
+	h.mu.Lock()
+	name, longest := h.name, h.lease.Longest()
+	h.mu.Unlock()
+	if name.Late {
+		h.undoName(name, longest)
 	}
 	return err
 }

@@ -521,7 +521,7 @@ func TestHold_UnboundedDurationsAreUnderstood(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	clocks.Set(-time.Second)
 	h := holdsOn(c.session, m.Name())[0]
-	require.NotZero(t, h.locks.renewInterval(c.session.now(), h.lease.Acquired()))
+	require.NotZero(t, h.locks.renewInterval(c.session.now()))
 	locktest.RequireUnlocked(t, m)
 }
 

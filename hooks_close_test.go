@@ -83,6 +83,7 @@ func (b *kindBench) locking(opts ...relock.MutexOption) func() error {
 // In the case of "Released, by Close" the client is closed, by another Close.
 func TestClose_InAHookReturnsAnErrorAtOnceAndClosesNothing(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for _, from := range hookCalls {
 		t.Run(from.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {

@@ -39,6 +39,7 @@ func TestHouse_NoIndirectionHasASingleCase(t *testing.T) {
 
 // What tests need of a package is in its export_test.go.
 func TestHouse_ProductionCodeHasNothingForTests(t *testing.T) {
+	redistest.Slow(t)
 	require.Empty(t, checkModule(t).uncalled(), "only tests call these")
 }
 

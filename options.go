@@ -227,7 +227,8 @@ func WithAsyncUnlock() Option {
 //
 // The lock does not linger, and Unlock does what it does without this option,
 //   - if another owner already waits;
-//   - if the subscription by which others make themselves known (relock_wanted:*) is interrupted or forbidden;
+//   - if the subscription by which others make themselves known (relock_wanted:*) is interrupted or forbidden. As long
+//     as it is neither confirmed nor known to be that, the lock lingers for a second at most;
 //   - if the min hold is not over;
 //   - with WithLocalHandoffs(0), WithFencing, WithReplicas or WithoutRenewal;
 //   - on a quorum, and for other kinds of lock.

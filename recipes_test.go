@@ -142,6 +142,7 @@ func sendMail(ctx context.Context, locks *relock.Client, send func(context.Conte
 
 func TestRecipes_AtMostAHundredMailsBeginInAMinute(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		here := relocktest.New(t)
 		there, err := relock.New(relocktest.Redis(t, here))

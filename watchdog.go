@@ -52,10 +52,12 @@ type watchdog struct {
 	retry    clock.Instant // the next try after a failure
 }
 
-// replan schedules the next check of the hold, which is held at now. mu is held.
+// replan schedules the next check of the hold, which is held at now. A watchdog that is awake will look by itself, but may be in
+// a hook, or wait for an answer, beyond the deadline. mu is held.
 func (h *hold) replan(now clock.Instant) {
 	w := &h.watchdog
 	if w.awake {
+		h.wakeAtDeadline()
 		return
 	}
 	wait, _ := h.plan(now)
@@ -104,7 +106,7 @@ func (h *hold) wakeAtDeadline() {
 // plan returns how long there is nothing to do for h, which is held, and whether a renewal is due then. If no renewal is due,
 // the deadline ends the hold then. mu is held.
 func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
-	interval := h.locks.renewInterval(now, h.lease.Acquired())
+	interval := h.locks.renewInterval(now)
 	if wait, renew = h.lease.Next(now, interval); renew {
 		if h.watchdog.failures > 0 { // not before the next try, nor after the end of the lease
 			wait = min(max(wait, now.Until(h.watchdog.retry)), h.lease.Left(now))
@@ -288,7 +290,7 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	switch {
 	case h.watchdog.failure != nil:
 		return fmt.Errorf("%w before it was renewed: %w", errLeaseOver, h.watchdog.failure)
-	case h.locks.renewInterval(now, h.lease.Acquired()) > 0:
+	case h.locks.renewInterval(now) > 0:
 		return fmt.Errorf("%w before it was renewed", errLeaseOver)
 	case h.locks.renewed():
 		return fmt.Errorf("%w: maximum hold time reached (WithMaxHold)", errLeaseOver)

@@ -99,7 +99,7 @@ func Run(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, to
 	}
 	for tries := 1; ; tries++ {
 		t := s.serve(ctx, m, lead)
-		err := t.error()
+		err := lockerr.Join(t.err, t.unlocked)
 		if t.yielded && t.unlocked == nil {
 			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrYielded) {
 				s.setback(err)
@@ -192,18 +192,6 @@ func (s *settings) inTerm(held context.Context, m *relock.Mutex) (term context.C
 	return term, func() {
 		cancel(nil)
 		<-over
-	}
-}
-
-// error returns all that went wrong.
-func (t term) error() error {
-	switch {
-	case t.unlocked == nil:
-		return t.err
-	case t.err == nil:
-		return t.unlocked
-	default:
-		return errors.Join(t.err, t.unlocked)
 	}
 }
 

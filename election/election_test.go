@@ -276,6 +276,7 @@ func TestElection_LeaderStepsDownInAnOutageAndLeadsAgain(t *testing.T) {
 
 // Each try fails at once here: only the pauses keep it from a hot loop.
 func TestElection_PausesBetweenTriesWhileRedisRefuses(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1}) // no one listens there
 	defer rdb.Close()

@@ -86,6 +86,7 @@ func acquiring(ctx context.Context, s *relock.Semaphore, weight int) <-chan gran
 // P-S1 without faults: never more than the limit is in use, and all are served.
 func TestSemaphore_NeverMoreThanTheLimitIsInUse(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		var u usage

@@ -255,7 +255,7 @@ return errAgain`}},
 	{
 		Name:   "async-name-reused",
 		Breaks: "an owner whose Unlock has returned sends a request under the same name before the release is answered",
-		Edits:  []Edit{{Old: "holds = c.findDetached(holds)"}},
+		Edits:  []Edit{{Old: "holds = append(holds, h)"}},
 		Catch:  []string{"async-slow"},
 	},
 	{

@@ -46,7 +46,10 @@ func run(ctx context.Context, addr string) error {
 		defer locks.Close()
 		nodes = append(nodes, locks)
 	}
-	for _, due := range []string{"03:00", "04:00"} {
+	for hour, due := range []string{"03:00", "04:00"} {
+		if hour > 0 {
+			time.Sleep(minHold) // an hour
+		}
 		made := make(chan string, len(nodes)) // reports
 		ended := make(chan error)
 		for i, locks := range nodes {
@@ -63,7 +66,6 @@ func run(ctx context.Context, addr string) error {
 			return err
 		}
 		fmt.Printf("%s: %d nodes, %d report\n", due, len(nodes), len(made))
-		time.Sleep(minHold) // an hour
 	}
 	return nil
 }

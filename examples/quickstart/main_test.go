@@ -20,12 +20,9 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestQuickstart_RunsOnAnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
+	redistest.Timed(t)
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			if kind != "plain" { // many at once take time from each other
-				redistest.Timed(t)
-			}
 			t.Parallel()
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), &out, "", kind))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // world is who holds what, and who waits for what.
@@ -103,6 +105,7 @@ func TestFind_GivesUpAfterManyWaits(t *testing.T) {
 
 // What one look finds is compared with what is found by letting every owner go on that can, until none can.
 func TestFind_AgreesWithAnExhaustiveSearch(t *testing.T) {
+	redistest.Slow(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	found := 0
 	for range 20_000 {

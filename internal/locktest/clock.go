@@ -8,19 +8,35 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // TwoClocks is a clock whose wall clock can be set.
 type TwoClocks struct {
 	mu   sync.Mutex
-	wall time.Duration // how far the wall clock is ahead
+	wall time.Duration    // how far the wall clock is ahead
+	at   map[int64]func() // what a goroutine calls at its next reading
+}
+
+// AtNext has the calling goroutine call f when it reads the clock next.
+func (c *TwoClocks) AtNext(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = map[int64]func(){goid.Get(): f}
 }
 
 // Now returns the time of both clocks.
 func (c *TwoClocks) Now() clock.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if id := goid.Get(); c.at[id] != nil {
+		f := c.at[id]
+		delete(c.at, id)
+		c.mu.Unlock()
+		f()
+		c.mu.Lock()
+	}
 	now := clock.System()
 	now.Wall += c.wall
 	return now

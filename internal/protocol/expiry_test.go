@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -524,6 +526,55 @@ func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
 	for _, s := range allScripts {
 		require.True(t, met[s.Digest.(string)], "no case runs %s", s.Source)
 	}
+}
+
+// confirmed are the scripts that replicas may have to confirm, each as its first copy and its second one meet Redis.
+var confirmed = []string{
+	"acquire", "acquire two with a token", "reenter", "reenter two with a token", "renew", "hand over", "hand two over with a token",
+	"keep", "keep in the line", "acquire in the line", "acquire in the line with a token",
+	"take a permit", "take one more", "keep a permit",
+	"read", "read with another", "read while writing", "read a level more", "read on", "write", "write at once", "write a level more",
+	"hand a write over", "hand a write over with a token",
+	"keep a write", "keep a write while reading", "keep a read", "keep one read of several", "keep a read while writing",
+}
+
+// Else a WAIT behind the second copy, on a new connection, would count replicas that do not have what the first one wrote.
+func TestScripts_SecondCopyOfWhatReplicasConfirmWritesToo(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewServer(t)
+	b := newExpiring(t, &redistest.Backend{Name: "redis", Addr: s.Addr, Real: true}, redistest.Key(t))
+	at := b.Exec.Now()
+	b.Exec.Now = func() clock.Instant { return at } // both copies name the same end
+	met := 0
+	for _, c := range expiryCases {
+		if !slices.Contains(confirmed, c.name) {
+			continue
+		}
+		met++
+		t.Run(c.name, func(t *testing.T) {
+			b := b.in(t)
+			b.clear()
+			c.before(b)
+			c.ask(b, long)
+			before := writesOn(t, b.rdb)
+			require.Equal(t, before, writesOn(t, b.rdb), "nothing else writes")
+			c.ask(b, long)
+			require.Greater(t, writesOn(t, b.rdb), before)
+		})
+	}
+	require.Len(t, confirmed, met)
+}
+
+// writesOn counts the writes on a server.
+func writesOn(t *testing.T, rdb *redis.Client) (n int) {
+	t.Helper()
+	for line := range strings.Lines(rdb.Info(t.Context(), "persistence").Val()) {
+		if _, err := fmt.Sscanf(line, "rdb_changes_since_last_save:%d", &n); err == nil {
+			return n
+		}
+	}
+	t.Fatal("the server does not count writes")
+	return 0
 }
 
 // in returns b for a subtest.

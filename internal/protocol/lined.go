@@ -66,9 +66,12 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if l.strict || s.Fencing {
 		return l.take(ctx, e, t, field, s)
 	}
-	g, out := l.tryFree(ctx, e, t, field, s)
-	// There is no holder and no grant: the lock is free, and has a line. Its entries may belong to dead processes, or wait
-	// during a turn of foreign waiters. Only the other script can find out.
+	once := e
+	once.RequiredKeys = 1
+	r, out := l.run(ctx, once, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
+	g, out := understood(r.grant(t, false), out, &r)
+	// If there is no grant, and the holder is the empty string, the lock is free, and has a line. Its entries may belong to
+	// dead processes, or wait during a turn of foreign waiters. Only the other script can find out.
 	if out.Err != nil || g.Held || g.Holder != "" {
 		return g, out
 	}
@@ -77,14 +80,6 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	g, out = l.take(ctx, e, t, field, s)
 	out.Ambiguous = out.Ambiguous || doubted
 	return g, out
-}
-
-// tryFree is Acquire for a lock without a line, and without a token. For a free lock with a line it
-// returns that the holder is the empty string.
-func (l *Lined) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
-	e.RequiredKeys = 1
-	r, out := l.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
-	return understood(r.grant(t, false), out, &r)
 }
 
 // Enqueue implements [Queued].

@@ -3,7 +3,6 @@ package protocol
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -138,18 +137,8 @@ func TestRenewals_OnlyKeysWithOneHashTagShareACommandOnACluster(t *testing.T) {
 func TestRenewals_WriteEvenIfTheLeaseIsLongEnough(t *testing.T) {
 	t.Parallel()
 	rdb, names := redistest.NewServer(t).Client(t), []string{redistest.Key(t)}
-	writes := func() (n int) {
-		t.Helper()
-		for line := range strings.Lines(rdb.Info(t.Context(), "persistence").Val()) {
-			if _, err := fmt.Sscanf(line, "rdb_changes_since_last_save:%d", &n); err == nil {
-				return n
-			}
-		}
-		t.Fatal("the server does not count writes")
-		return 0
-	}
 	inOneMillisecond := func(renew func(p redis.Pipeliner)) int {
-		before := writes()
+		before := writesOn(t, rdb)
 		_, err := rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 			p.Eval(t.Context(), AcquireScript.Source, names, me, 10_000)
 			renew(p)
@@ -157,7 +146,7 @@ func TestRenewals_WriteEvenIfTheLeaseIsLongEnough(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NoError(t, rdb.Del(t.Context(), names...).Err())
-		return writes() - before
+		return writesOn(t, rdb) - before
 	}
 	none := inOneMillisecond(func(redis.Pipeliner) {})
 	for _, lease := range []int{10_000, 9_000} { // 9 s are less than is left

@@ -14,11 +14,8 @@ import (
 // wrong on one of them, or too few replicas confirm, new ones are made for later scripts. The old
 // ones are closed when the last script that uses them has ended.
 type confirmers struct {
-	rdb *redis.Client
-
-	// These fields are guarded by the executor.
-	users int  // scripts in flight on them
-	stale bool // later scripts use others; the last user closes these
+	rdb   *redis.Client
+	users int // scripts in flight on them; guarded by the executor
 }
 
 // minConfirmers is how many there may be at a time, at least, by the size of the application's pool.
@@ -80,15 +77,14 @@ func (x *Executor) confirmersOf(e *engine) *confirmers {
 	return e.confirmers
 }
 
-// leave ends a use of c. After a failure, later scripts do not use c any more, and the last
-// user closes it. To close it at once would interrupt the other users, and leave their outcome unknown.
+// leave ends a use of c. After a failure, later scripts use others, and the last user of c closes it. To close it at once would interrupt the other users, and leave their outcome unknown.
 func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
 	x.mu.Lock()
 	c.users--
 	if failed && e.confirmers == c {
-		e.confirmers, c.stale = nil, true
+		e.confirmers = nil
 	}
-	over := c.stale && c.users == 0
+	over := e.confirmers != c && c.users == 0
 	x.mu.Unlock()
 	if over {
 		_ = c.rdb.Close()

@@ -22,6 +22,7 @@ import (
 //	suspect --another command--> replaced by a new lane of our own, which is current
 //	replaced --answered, while the new one is still opening--> current again: it was only slow
 //	a new lane that cannot be opened --> the shared lane is current again
+//	a new lane behind Sentinel --after Executor.longest--> the shared lane is current again
 //
 // Invariants:
 //   - A lane that has answered is not closed because it is slow. After it is replaced, commands on it may still be answered. It
@@ -29,6 +30,9 @@ import (
 //   - A new lane has the time of two copies to answer before it is replaced, the next one has twice that time, and so on. A
 //     lane that never answered is closed then. So an outage opens one connection at a time, however many calls fail, and its
 //     end is noticed soon.
+//   - Behind Sentinel, go-redis closes the connections of its pools after a failover, but would not close those of a lane of
+//     our own. The old master may be alive. So such a lane is current for Executor.longest at most: until then, the dead
+//     connections of the pool have been noticed.
 type lane struct {
 	pipe *pipeline     // nil: each command has a connection of rdb's pool to itself
 	rdb  *redis.Client // of the shared lane, or without a pipeline
@@ -47,7 +51,7 @@ func (x *Executor) openSharedLane(g *engine) *lane {
 	l := &lane{rdb: x.cloneOf(g.node), opened: x.Now()}
 	if !x.Unpipelined {
 		l.pipe = x.openPipeline(g)
-		if g.node.Options().Addr == behindSentinel {
+		if isBehindSentinel(g.node) {
 			l.pipe.pool = l.rdb
 		}
 	}
@@ -156,6 +160,7 @@ func (x *Executor) switchTo(g *engine, from, to *lane) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if g.lane.Load() == from && (to == g.shared || g.lanes[to]) {
+		to.suspect.Store(false)
 		g.lane.Store(to)
 		x.retire(g, from, x.longest())
 	}
@@ -185,6 +190,9 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 	g.lanes[fresh] = true
 	g.lane.Store(fresh)
 	g.fresh.Add(1)
+	if isBehindSentinel(g.node) {
+		time.AfterFunc(x.longest(), func() { x.switchTo(g, fresh, g.shared) })
+	}
 	if l.answers.Load() == 0 {
 		x.retire(g, l, 0)
 	} else {
@@ -212,6 +220,5 @@ func (x *Executor) retire(g *engine, l *lane, d time.Duration) {
 func (x *Executor) barred(g *engine, l *lane) {
 	if l.ours && l.answers.Load() == 0 {
 		x.switchTo(g, l, g.shared)
-		g.shared.suspect.Store(false)
 	}
 }

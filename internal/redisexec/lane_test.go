@@ -1,8 +1,12 @@
 package redisexec
 
 import (
+	"context"
+	"net"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
@@ -62,5 +66,37 @@ func TestLane_IsLeftWhenItFallsSilentHoweverNewItIs(t *testing.T) {
 			require.NoError(t, out.Err)
 			lost.Wait(t)
 		}
+	})
+}
+
+// go-redis closes the connections of its pools when Sentinel reports a failover, and no others.
+func TestLane_BehindSentinelIsLeftForThePoolAfterASilence(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, direct := relayedTo(t, b, idle)
+		o := *direct.Options()
+		dial, addr := o.Dialer, o.Addr
+		o.Addr = behindSentinel
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
+		rdb := redis.NewClient(&o)
+		defer rdb.Close()
+		x, key := executorOn(t, rdb), []any{redistest.Key(t)}
+		run := func() {
+			t.Helper()
+			_, out := x.Run(t.Context(), CallOptions{Attempts: 2}, idle, key)
+			require.NoError(t, out.Err)
+		}
+		run()
+		g := x.engineAt(rdb)
+		lost := relay.LoseReply(runsOf(idle))
+		run()
+		lost.Wait(t)
+		require.True(t, g.lane.Load().ours)
+		time.Sleep(x.longest() - 2*x.Patience)
+		run()
+		require.True(t, g.lane.Load().ours, "the connections of the pool may be dead")
+		time.Sleep(3 * x.Patience)
+		pooled := g.shared.answers.Load()
+		run() // nobody else does: it may go on the goroutine of its caller
+		require.Equal(t, pooled+1, g.shared.answers.Load())
 	})
 }

@@ -327,6 +327,8 @@ func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began cl
 // behindSentinel is what go-redis calls the address of a client whose dialer asks Sentinel.
 const behindSentinel = "FailoverClient"
 
+func isBehindSentinel(rdb *redis.Client) bool { return rdb.Options().Addr == behindSentinel }
+
 // serverOf returns the server of rdb. At most its address is known.
 func serverOf(rdb redis.UniversalClient) *server {
 	s := &server{addr: AddressOf(rdb)}
@@ -341,8 +343,8 @@ func serverOf(rdb redis.UniversalClient) *server {
 func AddressOf(rdb redis.UniversalClient) string {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
-		if addr := rdb.Options().Addr; addr != behindSentinel {
-			return addr
+		if !isBehindSentinel(rdb) {
+			return rdb.Options().Addr
 		}
 	case *redis.ClusterClient:
 		return strings.Join(rdb.Options().Addrs, ",")

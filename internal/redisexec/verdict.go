@@ -90,8 +90,6 @@ func judge(err error) verdict {
 		return forbidden
 	case errors.Is(err, errNotSent), errors.Is(err, errUnsettled):
 		return transient
-	case errors.Is(err, redis.Nil): // an error reply to go-redis, but to no script: see noNil
-		return unknown
 	case errors.As(err, &server):
 		return judgeReply(server.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):

@@ -68,7 +68,6 @@ func TestVerdict_OfAConnectionErrorIsByWhetherAnythingWasSent(t *testing.T) {
 		want verdict
 	}{
 		{nil, fine},
-		{redis.Nil, unknown},
 		{dial, transient},
 		{fmt.Errorf("wrapped: %w", dial), transient},
 		{&net.OpError{Op: "dial", Net: "tcp", Err: timeout{}}, transient},

@@ -150,6 +150,7 @@ func TestConnection_FrozenServerIsNoticedByTheMissingPong(t *testing.T) {
 }
 
 func TestConnection_BlackHoleIsNoticedByTheMissingPong(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
@@ -165,6 +166,7 @@ func TestConnection_BlackHoleIsNoticedByTheMissingPong(t *testing.T) {
 }
 
 func TestSuspicion_FindsASilentConnectionBeforeThePingIsDue(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
@@ -200,6 +202,7 @@ func TestConnection_UnrequestedErrorReplacesIt(t *testing.T) {
 }
 
 func TestConnection_DeadServerIsNotBesieged(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	var dials atomic.Int64
@@ -306,6 +309,7 @@ func TestChannel_RefusedByABusyServerIsRequestedSoon(t *testing.T) {
 }
 
 func TestChannel_NoLongerRefusedIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
@@ -378,6 +382,7 @@ func startMute(t *testing.T) string {
 }
 
 func TestClose_IsBoundedDuringAHangingHandshake(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	rdb := newClient(t, &redis.Options{Addr: startMute(t), ReadTimeout: time.Minute})
 	cfg := config()

@@ -69,6 +69,7 @@ func (c *choir) settled() int64 {
 const never = time.Hour
 
 func TestMajority_MessagesOfMostServersWakeOnce(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	c := newChoir(t, 3, never)
 	before := c.settled() // the confirmations are through
@@ -86,6 +87,7 @@ func TestMajority_MessagesOfMostServersWakeOnce(t *testing.T) {
 }
 
 func TestMajority_MessageOfOneServerWakesAfterAMoment(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	c := newChoir(t, 3, 10*time.Millisecond)
 	for i := range c.servers {
@@ -117,6 +119,7 @@ func TestMajority_SubscriptionIsLiveWithMostServers(t *testing.T) {
 }
 
 func TestMajority_ClosedSubscriptionIsSilent(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	c := newChoir(t, 3, 50*time.Millisecond)
 	before := c.settled()
@@ -133,6 +136,7 @@ func TestMajority_ClosedSubscriptionIsSilent(t *testing.T) {
 
 // Who acted on the first message was too early: the others come within the same moment.
 func TestMajority_WakesThoughAFewDidBefore(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	c := newChoir(t, 3, time.Second)
 	before := c.settled()

@@ -70,6 +70,7 @@ func TestShards_MapIsRenewedNowAndThen(t *testing.T) {
 }
 
 func TestShards_WrongMapIsNotRequestedAllTheTime(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	relay.ReplyWith("-MOVED 1 127.0.0.1:1\r\n", redistest.Named("SSUBSCRIBE")).Always()

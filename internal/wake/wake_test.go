@@ -33,6 +33,7 @@ func TestSubscription_ConfirmationMakesItLiveAndWakesIt(t *testing.T) {
 }
 
 func TestSubscription_MessageWakesAllOfItsChannel(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
@@ -94,6 +95,7 @@ func TestConnection_DoesNotExistWithoutSubscriptions(t *testing.T) {
 }
 
 func TestChannel_ManyShareOneConnectionAndLeaveNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	const n = 10_000
 	rdb := redistest.NewServer(t).Client(t)

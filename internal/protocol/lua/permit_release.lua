@@ -44,7 +44,10 @@ if ours then remove(set, field) end
 -- If a placeholder ends last, the set has to end with it: it was to live as long as the permit's lease.
 local last = ours and redis.call('zrange', set, '-1', '-1')[1]
 if last and string.find(last, '.kept:', 1, true) then redis.call('pexpire', set, life(set, now)) end
-if to and not ours then ours = has(set, to, now) end
+if to and not ours and has(set, to, now) then
+  ours = true
+  redis.call('pexpire', set, life(set, now)) -- always: see lengthen
+end
 
 local served, receivers = {}, nil
 if queue and not spoiled() and queue then
