@@ -12,7 +12,7 @@ import (
 // which replicas confirm it, and until when its keys are reserved after its end.
 //
 // An open Lock is one Lock that was not unlocked yet. A hold begins without any, with the options of the handle that
-// acquires it. These count until a Lock is open: a hook may delay the caller.
+// acquires it: its TTL and replicas count from the beginning.
 //
 // Several handles with different options may have open Locks on one hold. The hold then does what the most
 // demanding open Lock needs: the longest lease, the shortest interval, most replicas, the latest min hold. When that

@@ -39,7 +39,7 @@ func wantedLocks() *openLocks {
 	return l
 }
 
-func TestOpenLocks_PendingOneDecidesUntilOneIsOpen(t *testing.T) {
+func TestOpenLocks_LeaseOfThePendingOneCountsUntilOneIsOpen(t *testing.T) {
 	l, a := wantedLocks(), setOf(t, "a")
 	require.Equal(t, 30*time.Second, l.ttl())
 

@@ -77,7 +77,8 @@ func (x *Executor) confirmersOf(e *engine) *confirmers {
 	return e.confirmers
 }
 
-// leave ends a use of c. After a failure, later scripts use others, and the last user of c closes it. To close it at once would interrupt the other users, and leave their outcome unknown.
+// leave ends a use of c. After a failure, later scripts use others, and the last user of c closes it: after closeConfirmers
+// once more, which does nothing. To close it at once would interrupt the other users, and leave their outcome unknown.
 func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
 	x.mu.Lock()
 	c.users--

@@ -104,7 +104,7 @@ func (g *engine) on(w way, c try, cmd *call) (a answer) {
 // alone sends a command on the goroutine of its caller, if there is no other on the current lane. sent: there was none.
 func (g *engine) alone(c try, s *Script, keys, args []any) (a answer, sent bool) {
 	l, began := g.lane.Load(), time.Now()
-	if l.pipe == nil || l.suspect.Load() {
+	if l.pipe == nil || l.suspect.Load() || l.isOver(g.exec.Now) {
 		return a, false
 	}
 	wait := c.patience

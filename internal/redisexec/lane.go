@@ -22,7 +22,7 @@ import (
 //	suspect --another command--> replaced by a new lane of our own, which is current
 //	replaced --answered, while the new one is still opening--> current again: it was only slow
 //	a new lane that cannot be opened --> the shared lane is current again
-//	a new lane behind Sentinel --after Executor.longest--> the shared lane is current again
+//	a new lane behind Sentinel --after some time--> the shared lane is current again
 //
 // Invariants:
 //   - A lane that has answered is not closed because it is slow. After it is replaced, commands on it may still be answered. It
@@ -31,8 +31,8 @@ import (
 //     lane that never answered is closed then. So an outage opens one connection at a time, however many calls fail, and its
 //     end is noticed soon.
 //   - Behind Sentinel, go-redis closes the connections of its pools after a failover, but would not close those of a lane of
-//     our own. The old master may be alive. So such a lane is current for Executor.longest at most: until then, the dead
-//     connections of the pool have been noticed.
+//     our own, though the old master may be alive. So no command is sent on such a lane after lane.until: by then go-redis
+//     has given up the connection of the pool that was silent. If others are, too, each costs another new lane.
 type lane struct {
 	pipe *pipeline     // nil: each command has a connection of rdb's pool to itself
 	rdb  *redis.Client // of the shared lane, or without a pipeline
@@ -40,6 +40,7 @@ type lane struct {
 	ours   bool    // false: the shared one
 	own    *dialed // the connection of rdb, if that is ours
 	opened clock.Instant
+	until  clock.Instant // when the shared lane is to be current again; zero: never
 
 	answers atomic.Uint64 // that have come
 	took    atomic.Int64  // the time until the last one
@@ -63,6 +64,9 @@ func (x *Executor) openSharedLane(g *engine) *lane {
 // second until the pool is closed, and a little longer.
 func (x *Executor) openOwnLane(g *engine) *lane {
 	l := &lane{ours: true, opened: x.Now()}
+	if isBehindSentinel(g.node) {
+		l.until = l.opened.After(max(x.longest(), g.node.Options().ReadTimeout))
+	}
 	if x.Unpipelined {
 		l.own = new(dialed)
 		o := ownOptions(g.node.Options(), g.node.Options().PoolSize, x.readTimeout(g.node))
@@ -133,6 +137,11 @@ func (l *lane) isSuspect(n int) bool {
 	return l.suspect.Load() || n > 2 && l.ours && l.answers.Load() == 0
 }
 
+// isOver reports whether no more commands are to be sent on l.
+func (l *lane) isOver(now clock.Clock) bool {
+	return l.until != (clock.Instant{}) && now().Until(l.until) <= 0
+}
+
 // unanswered records that a copy on l was not answered in its time, when l had given so many answers before it.
 func (l *lane) unanswered(answers uint64) {
 	if l.answers.Load() == answers {
@@ -170,6 +179,10 @@ func (x *Executor) switchTo(g *engine, from, to *lane) {
 // been sent on a new lane that was dead from the beginning, so this lane has less time.
 func (x *Executor) laneOf(g *engine, n int) *lane {
 	l := g.lane.Load()
+	if l.isOver(x.Now) {
+		x.switchTo(g, l, g.shared)
+		l = g.lane.Load()
+	}
 	if !l.isSuspect(n) {
 		return l
 	}
@@ -190,9 +203,6 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 	g.lanes[fresh] = true
 	g.lane.Store(fresh)
 	g.fresh.Add(1)
-	if isBehindSentinel(g.node) {
-		time.AfterFunc(x.longest(), func() { x.switchTo(g, fresh, g.shared) })
-	}
 	if l.answers.Load() == 0 {
 		x.retire(g, l, 0)
 	} else {

@@ -95,8 +95,13 @@ func TestLane_BehindSentinelIsLeftForThePoolAfterASilence(t *testing.T) {
 		run()
 		require.True(t, g.lane.Load().ours, "the connections of the pool may be dead")
 		time.Sleep(3 * x.Patience)
-		pooled := g.shared.answers.Load()
+		own, pooled := g.lane.Load(), g.shared.answers.Load()
 		run() // nobody else does: it may go on the goroutine of its caller
 		require.Equal(t, pooled+1, g.shared.answers.Load())
+
+		g.shared.answers.Store(0) // as if the pool had been dead from the beginning
+		g.answered(own, 0)        // a command of long ago
+		run()
+		require.EqualValues(t, 1, g.shared.answers.Load())
 	})
 }

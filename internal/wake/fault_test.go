@@ -309,7 +309,6 @@ func TestChannel_RefusedByABusyServerIsRequestedSoon(t *testing.T) {
 }
 
 func TestChannel_NoLongerRefusedIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	redistest.Slow(t)
 	s := redistest.NewServer(t)
 	admin := s.Client(t)

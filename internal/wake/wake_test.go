@@ -95,7 +95,6 @@ func TestConnection_DoesNotExistWithoutSubscriptions(t *testing.T) {
 }
 
 func TestChannel_ManyShareOneConnectionAndLeaveNothing(t *testing.T) {
-	t.Parallel()
 	redistest.Slow(t)
 	const n = 10_000
 	rdb := redistest.NewServer(t).Client(t)

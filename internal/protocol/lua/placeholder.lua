@@ -9,8 +9,8 @@
 --   receivers        every key holds to; the least number of processes that a wake-up reached, -1 if one was refused
 --   {0, receivers}   not ours: a key held neither; the other keys have the placeholder
 --
--- Waiters ask again, and the reply contains the rest of the min hold. Sent again, it finds `to` in place, and adds a
--- millisecond: as lengthen says, it has to write.
+-- Waiters ask again, and the reply contains the rest of the min hold. Sent again, it finds `to` in place, and writes it
+-- again: see lengthen.
 local from, to, rest, publish = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local n, ours, kept = #ARGV - 4, true, {}
 for i = 1, n do
@@ -21,7 +21,10 @@ for i = 1, n do
     if refused then return refused end
     redis.call('hdel', KEYS[i], from)
     kept[#kept + 1] = i
-  elseif not held(KEYS[i], to) or not lengthen(KEYS[i], redis.call('pttl', KEYS[i]) + 1) then
+  elseif held(KEYS[i], to) then
+    redis.call('hdel', KEYS[i], '') -- as above
+    ours = recount(KEYS[i], to, '1') and ours
+  else
     ours = false
   end
 end

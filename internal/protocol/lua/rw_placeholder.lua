@@ -7,12 +7,16 @@
 --   {0, 0}           not ours: the lock held neither
 --
 -- If a writer also reads, or still has a placeholder as a reader, it gets a reader's placeholder: others may read, and no
--- one may write. Waiters ask again, and the reply contains the rest of the min hold. Sent again, it adds a millisecond:
--- as lengthen says, it has to write.
+-- one may write. Waiters ask again, and the reply contains the rest of the min hold. Sent again, it writes what it finds:
+-- see lengthen.
 local from, to, reader, rest, publish, channel = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local mode = held(lock, from) and redis.call('hget', lock, 'mode')
 if mode ~= 'read' and mode ~= 'write' then
-  if (held(lock, to) or held(lock, reader)) and lengthen(lock, redis.call('pttl', lock) + 1) then return 0 end
+  local kept = held(lock, to) and to or held(lock, reader) and reader
+  if kept then
+    redis.call('hdel', lock, '') -- as below
+    if recount(lock, kept, '1') then return 0 end
+  end
   return {0, 0}
 end
 local had = writes(from) and 0 or levels_of(from)
