@@ -25,7 +25,9 @@ func ownOptions(o *redis.Options, conns int, readTimeout time.Duration) *redis.O
 	own.Limiter = marked(o.Limiter)
 	own.Protocol = 2                    // see readReply; so there is no client-side cache either
 	own.PushNotificationProcessor = nil // one cannot serve two clients
-	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	own.MaintNotificationsConfig = &maintnotifications.Config{
+		Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone, // else 9.22 looks the host up
+	}
 	return &own
 }
 

@@ -173,7 +173,9 @@ func Options(addr string, changes ...func(*redis.Options)) *redis.Options {
 		opt.Dialer = Dial
 		opt.PoolSize = memoryPool
 		// Their setup would outlive the bubble.
-		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		opt.MaintNotificationsConfig = &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone,
+		}
 	}
 	for _, change := range changes {
 		change(opt)
