@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/election"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -90,6 +91,27 @@ func TestClocks_ContextOfDoChecksThem(t *testing.T) {
 		})
 		require.ErrorIs(t, err, relock.ErrLost)
 	})
+}
+
+func TestClocks_ContextOfALeaderChecksThem(t *testing.T) {
+	for name, opts := range map[string][]election.Option{"plain": nil, "WithYield": {election.WithYield(time.Minute)}} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				c, clocks := relock.LocksWithClock(t, b.Client(t))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				err := election.Run(ctx, c.Mutex(redistest.Key(t)), func(term context.Context, _ int64) error {
+					defer cancel()
+					require.NoError(t, term.Err())
+					clocks.Set(jumpBeyondLease)
+					require.Error(t, term.Err())
+					require.ErrorIs(t, context.Cause(term), relock.ErrLost)
+					return nil
+				}, opts...)
+				require.ErrorIs(t, err, relock.ErrLost)
+			})
+		})
+	}
 }
 
 func TestClocks_WallClockBeyondTheLeaseIsNoticedUnasked(t *testing.T) {

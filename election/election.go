@@ -159,25 +159,26 @@ func (s *settings) serve(ctx context.Context, m *relock.Mutex, lead func(ctx con
 	}
 	t.led = true
 	defer func() { t.unlocked = m.Unlock() }()
-	held := m.Context(ctx)
-	if held.Err() != nil {
-		t.err = lockerr.Ended(held)
+	term, end := s.inTerm(ctx, m)
+	defer end()
+	if term.Err() != nil {
+		t.err = lockerr.Ended(term)
 		return t
 	}
-	term, end := s.inTerm(held, m)
-	defer end()
 	t.err = lead(term, m.FencingToken())
 	t.yielded = errors.Is(context.Cause(term), ErrYielded)
 	return t
 }
 
-// inTerm returns the context of a term, whose hold has the context held: it ends earlier if the leader
-// gives way. end frees what that needs.
-func (s *settings) inTerm(held context.Context, m *relock.Mutex) (term context.Context, end func()) {
+// inTerm returns the context of a term: that of the hold, which ends earlier if the leader gives way. It is derived in this order
+// because the Err of the context of a hold looks at the lease, and the Err of a context derived from that does not. end frees what
+// giving way needs.
+func (s *settings) inTerm(ctx context.Context, m *relock.Mutex) (term context.Context, end func()) {
 	if !s.yields {
-		return held, func() {}
+		return m.Context(ctx), func() {}
 	}
-	term, cancel := context.WithCancelCause(held)
+	giving, cancel := context.WithCancelCause(ctx)
+	term = m.Context(giving)
 	wanted := m.Wanted(term)
 	over := make(chan struct{})
 	go func() {

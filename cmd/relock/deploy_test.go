@@ -208,7 +208,7 @@ func TestDeploy_ActionRunsItsCommandsUnderTheLock(t *testing.T) {
 	a := readAction(t)
 	require.Equal(t, "composite", a.Runs.Using)
 	name := "deploy:$(echo shop)" // no shell looks at it
-	inputs := map[string]string{"redis": url, "name": name, "run": "echo \"$RELOCK_NAME\"\nfalse\necho not reached"}
+	inputs := map[string]string{"redis": url, "name": name, "run": "echo \"$RELOCK_NAME${FLAGS-}${LOCK-}${COMMANDS-}\"\nfalse\necho not reached"}
 	code, output := a.perform(t, inputs)
 	require.Equal(t, 1, code, output)
 	require.Equal(t, name+"\n", output)

@@ -93,19 +93,50 @@ func TestJob_CannotBeSuspendedWhileItHolds(t *testing.T) {
 	}
 }
 
-// The terminal belongs to the command, so Ctrl-C reaches that alone.
+// nano does so when it reads Ctrl-Z.
+func TestJob_CannotSuspendItselfWhileItHasTheTerminal(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	p, _ := shellOnTerminal(t, url, "sh", `exec "$0" run a -- sh -c 'kill -STOP 0; echo on'`)
+	p.awaitOut(t, "cannot be suspended")
+	p.awaitOut(t, "on\r\n")
+	require.Equal(t, 0, p.wait(t))
+}
+
+// bash goes on unless what it has waited for dies of the SIGINT.
 func TestJob_InterruptEndsTheScriptAroundIt(t *testing.T) {
 	t.Parallel()
-	for _, shell := range []string{"sh", "bash", "dash"} {
-		t.Run(shell, func(t *testing.T) {
-			t.Parallel()
-			s, url := server(t)
-			p, tty := shellOnTerminal(t, url, shell, `"$0" run a -- sh -c 'echo ready; exec sleep 60'; echo after; true`)
-			p.awaitOut(t, "ready")
-			write(t, tty, "\x03")
-			require.Equal(t, 130, p.wait(t))
-			require.NotContains(t, p.out.String(), "after")
-			requireFree(t, s.Client(t), "a")
-		})
+	for name, script := range map[string]string{
+		"the command alone gets it":    `"$0" run a -- sh -c 'echo ready; exec sleep 60'`,
+		"the terminal is not lent":     `"$0" run a -- sh -c 'echo ready > /dev/tty; exec sleep 60' > /dev/null`,
+		"relock waits":                 `"$0" run taken -- true`,
+		"the command ends as it likes": `"$0" run a -- sh -c 'trap "exit 3" INT; echo ready > /dev/tty; while :; do sleep 0.02; done' > /dev/null`,
+	} {
+		for _, shell := range []string{"sh", "bash", "dash"} {
+			t.Run(name+"/"+shell, func(t *testing.T) {
+				t.Parallel()
+				s, url := server(t)
+				waits := strings.Contains(script, "taken")
+				if waits {
+					start(t, url, "run", "taken", "--", "sh", "-c", "echo held; exec sleep 60").awaitOut(t, "held")
+				}
+				p, tty := shellOnTerminal(t, url, shell, script+`; echo after; true`)
+				if waits {
+					awaitWaiters(t, s.Client(t), "taken", 1)
+				} else {
+					p.awaitOut(t, "ready")
+				}
+				write(t, tty, "\x03")
+				code := p.wait(t)
+				requireFree(t, s.Client(t), "a")
+				if strings.Contains(script, "trap") && shell == "bash" {
+					require.Equal(t, 0, code)
+					require.Contains(t, p.out.String(), "after", "as after any program that has handled the SIGINT")
+					return
+				}
+				require.Equal(t, 130, code)
+				require.NotContains(t, p.out.String(), "after")
+			})
+		}
 	}
 }

@@ -4,6 +4,9 @@ package main_test
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,10 +35,12 @@ func TestRun_UnrunnableCommandIsReportedAsByAShell(t *testing.T) {
 	plain := inDir(t, "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("x"), 0o600))
 	for path, code := range map[string]int{"no-such-command": 127, "/no/such/file": 127, plain: 126, "/": 126} {
-		got, _, stderr := run(t, url, "run", "a", "--", path)
-		require.Equal(t, code, got, path)
-		require.Contains(t, stderr, path)
-		requireFree(t, s.Client(t), "a")
+		for _, flags := range [][]string{nil, {"--min-hold", "1m"}} {
+			got, _, stderr := run(t, url, slices.Concat([]string{"run"}, flags, []string{"a", "--", path})...)
+			require.Equal(t, code, got, path)
+			require.Contains(t, stderr, path)
+			requireFree(t, s.Client(t), "a")
+		}
 	}
 }
 
@@ -265,6 +270,52 @@ func TestRun_SignalThatAsksToEndIsFollowedByAWaitForAll(t *testing.T) {
 	require.Equal(t, 143, holder.wait(t))
 	require.Equal(t, 0, next.wait(t))
 	require.Equal(t, "stopped\nstarted\n", pagetest.Read(t, order))
+}
+
+// As Ctrl-\ on a terminal that was lent, or a kill by hand.
+func TestRun_SignalThatEndsOnlyTheFirstProcessIsFollowedByAWaitForAll(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTERM} {
+		order, fifo := inDir(t, "order"), fifo(t)
+		holder := start(t, url, "run", "a", "--", "sh", "-c", `ulimit -c 0; echo $$; sh -c 'echo ready; read x < `+fifo+`; sleep 0.5; echo stopped >>`+order+`'; true`)
+		holder.awaitOut(t, "ready")
+		next := start(t, url, "run", "a", "--", "sh", "-c", "echo started >>"+order)
+		awaitWaiters(t, s.Client(t), "a", 1)
+		pid, err := strconv.Atoi(strings.Fields(holder.out.String())[0])
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, sig))
+		redistest.Eventually(t, "the first process has ended", func() bool { return !alive(pid) })
+		require.NoError(t, os.WriteFile(fifo, []byte("\n"), 0))
+		require.Equal(t, 128+int(sig), holder.wait(t))
+		require.Equal(t, 0, next.wait(t))
+		require.Equal(t, "stopped\nstarted\n", pagetest.Read(t, order), sig)
+	}
+}
+
+func TestRun_CommandThatCannotBeKilledIsNotSaidToBe(t *testing.T) {
+	t.Parallel()
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("needs root and setpriv, for a command that becomes another user, as sudo does")
+	}
+	_, url := server(t)
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) // others may not read it
+	for from, mode := range map[string]os.FileMode{program: 0o755, setpriv: 0o755 | os.ModeSetuid} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		to := filepath.Join(dir, filepath.Base(from))
+		require.NoError(t, os.WriteFile(to, text, 0o600))
+		require.NoError(t, os.Chmod(to, mode))
+	}
+	cmd := command(t, url, "run", "--max-hold", "1s", "--kill-after", "100ms", "a", "--", filepath.Join(dir, "setpriv"), "--reuid", "0", "sleep", "2.5")
+	cmd.Path = filepath.Join(dir, filepath.Base(program))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	p := startCommand(t, cmd)
+	require.Equal(t, 124, p.wait(t), "it has ended by itself")
+	require.Contains(t, p.err.String(), "not permitted to signal the command")
+	require.NotContains(t, p.err.String(), "is killed")
 }
 
 func TestRun_WaitAfterASignalEndsWithKillAfter(t *testing.T) {

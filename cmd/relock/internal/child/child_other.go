@@ -37,11 +37,14 @@ func (c *Child) Kill() bool { return false }
 // Gone is never closed.
 func (c *Child) Gone() <-chan struct{} { return nil }
 
-// Interrupted is false.
-func (c *Child) Interrupted() bool { return false }
+// EndedBy is nil.
+func (c *Child) EndedBy() os.Signal { return nil }
+
+// HadTerminal is false.
+func (c *Child) HadTerminal() bool { return false }
 
 // DieInterrupted does nothing.
-func DieInterrupted() {}
+func DieInterrupted(group bool) {}
 
 // Signals delivers the signals to this process.
 type Signals struct{ C chan os.Signal }

@@ -115,18 +115,27 @@ func reapAll() {
 const noSuspend = "a command that holds a lock cannot be suspended: others would wait for it"
 
 // stopped has a command that was stopped go on: its lock is renewed, so others would wait for a program that does
-// nothing. SIGSTOP is left in force, because only a person sends it.
+// nothing. A SIGSTOP is left in force, because a person sends it; but a program that has the terminal may stop itself with it
+// when it reads Ctrl-Z, and then nobody could end it there.
 func (c *Child) stopped(sig syscall.Signal) {
 	switch sig {
 	case unix.SIGTSTP:
-		c.warn(noSuspend)
-		c.Signal(unix.SIGCONT)
+		c.goOn()
+	case unix.SIGSTOP:
+		if c.HadTerminal() {
+			c.goOn()
+		}
 	case unix.SIGTTIN, unix.SIGTTOU:
 		c.wants = c.terminal != nil
 		if c.wants && !c.lend() {
 			c.warn("the command is stopped and holds the lock: it needs the terminal; bring it to the foreground (fg)")
 		}
 	}
+}
+
+func (c *Child) goOn() {
+	c.warn(noSuspend)
+	c.Signal(unix.SIGCONT)
 }
 
 // lend gives the terminal to a command that is stopped because it needs it, if this process is in the foreground.
@@ -145,16 +154,27 @@ func Supported() error { return nil }
 // Ended is closed when the command has ended. Others of its group may be left.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// Interrupted reports whether a SIGINT has ended a command that had the terminal, as Ctrl-C does. It was sent to the command
-// alone, and not to the script around this process.
-func (c *Child) Interrupted() bool {
-	return c.terminal != nil && c.terminal.lent && c.status.Signaled() && c.status.Signal() == unix.SIGINT
+// EndedBy returns the signal that has ended the command; nil: it has ended by itself. It is known when Ended is closed.
+func (c *Child) EndedBy() os.Signal {
+	if !c.status.Signaled() {
+		return nil
+	}
+	return c.status.Signal()
 }
 
-// DieInterrupted ends this process, and the rest of its group, as Ctrl-C would have done.
-func DieInterrupted() {
+// HadTerminal reports whether the terminal was lent to the command: Ctrl-C was for the command alone, and not for the script
+// around this process.
+func (c *Child) HadTerminal() bool { return c.terminal != nil && c.terminal.lent }
+
+// DieInterrupted ends this process by SIGINT, and with group the rest of its group, too. A script around this process takes
+// Ctrl-C for answered, and goes on, if this process exits.
+func DieInterrupted(group bool) {
 	signal.Reset(unix.SIGINT)
-	_ = unix.Kill(0, unix.SIGINT)
+	pid := unix.Getpid()
+	if group {
+		pid = 0
+	}
+	_ = unix.Kill(pid, unix.SIGINT)
 	time.Sleep(time.Second) // the signal may come to another thread, a moment later
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -48,8 +49,12 @@ type exit struct {
 	err  error // nil: nothing is said
 }
 
-// errInterrupted says that Ctrl-C has ended the command: the script around this process has to get it, too.
-var errInterrupted = errors.New("interrupted")
+// These say that a SIGINT has ended the wait or the command. A script around this process ends, too, only if it gets the SIGINT, and
+// this process dies of it.
+var (
+	errInterrupted        = errors.New(os.Interrupt.String())     // this process got it: by Ctrl-C the script did, too
+	errCommandInterrupted = errors.New("the command interrupted") // the command alone got it, on the terminal that was lent to it
+)
 
 func (e *exit) Error() string {
 	if e.err == nil {

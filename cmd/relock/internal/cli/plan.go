@@ -31,12 +31,13 @@ type plan struct {
 	covered bool          // the lease has been long enough for killAfter
 	half    time.Duration // of the lease at the start
 
-	why    error // it got SIGTERM
-	killAt time.Time
-	killed bool
+	why     error // it got SIGTERM
+	killAt  time.Time
+	killing bool // that time has come
+	killed  bool // SIGKILL has reached some of it
 
 	asked       bool      // a signal that asks it to end was forwarded
-	interrupted bool      // and that was SIGINT, so it came to the script around this process, too
+	interrupted bool      // and that was SIGINT
 	ended       time.Time // when its first process ended; zero: it has not
 }
 
@@ -85,10 +86,10 @@ func (p *plan) next(now, deadline time.Time, held bool, lost error) (step, time.
 		p.killAt = last
 	}
 	switch {
-	case p.killed:
+	case p.killing:
 		return goOn, longestSleep
 	case !now.Before(p.killAt):
-		p.killed = true
+		p.killing = true
 		return kill, 0
 	default:
 		return goOn, min(max(p.killAt.Sub(now), time.Millisecond), longestSleep)

@@ -44,8 +44,8 @@ func Main(args []string) int {
 	}
 	var own *exit
 	switch {
-	case errors.Is(err, errInterrupted):
-		child.DieInterrupted()
+	case errors.Is(err, errInterrupted), errors.Is(err, errCommandInterrupted):
+		child.DieInterrupted(errors.Is(err, errCommandInterrupted))
 	case !errors.As(err, &own) || own.err != nil:
 		a.complain(err)
 	}

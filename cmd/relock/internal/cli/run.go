@@ -52,8 +52,9 @@ would wait for the same lock, that relock run exits with 64 at once.
 
 Signals to relock go to the process group of CMD, except SIGTSTP (Ctrl-Z): it suspends neither relock nor CMD, because
 others would wait for a suspended command. After SIGTERM, SIGINT, SIGHUP or SIGQUIT relock holds the lock until all
-processes of CMD have ended, but not for longer than --kill-after after the first of them. If CMD runs in the background and reads from the terminal, it is stopped until
-it is brought to the foreground; relock continues to hold the lock. If a signal such as SIGINT or SIGTERM arrives while
+processes of CMD have ended, but not for longer than --kill-after after the first of them, also if the signal came to CMD
+alone and has ended its first process. If CMD runs in the background and reads from the terminal, it is stopped until it
+is brought to the foreground; relock continues to hold the lock. If a signal such as SIGINT or SIGTERM arrives while
 relock waits, the wait ends, and CMD never starts.
 
 Otherwise relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock renews the

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,11 @@ func newRunner(a *app, f *runFlags, t *target.Target, name string, argv []string
 // run returns how it ended, as an exit code.
 func (r *runner) run() (err error) {
 	defer r.err.flush(time.Second)
+	if r.flags.minHold > 0 { // once held, the lock would keep others from running theirs
+		if _, err := exec.LookPath(r.argv[0]); err != nil {
+			return r.failed(r.unrunnable(err))
+		}
+	}
 	r.signals = child.WatchSignals()
 	own := relock.Hooks{Contended: r.noteContended, Acquired: r.noteAcquired}
 	r.locks, err = r.target.Locks(r.flags.options(relock.JoinHooks(relock.LogHooks(r.log), own))...)
@@ -69,7 +75,7 @@ func (r *runner) run() (err error) {
 	command, err := child.Start(r.argv, r.environ(os.Environ()), r.warn)
 	if err != nil {
 		r.release()
-		return r.failed(&exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)})
+		return r.failed(r.unrunnable(err))
 	}
 	plan := newPlan(r.flags, time.Now(), deadline)
 	r.watch(command, plan)
@@ -167,7 +173,16 @@ func (r *runner) warn(text string) { r.log.Warn(text, "name", r.name) }
 
 // stopped is the error of a wait that sig has ended.
 func (r *runner) stopped(sig os.Signal) error {
-	return &exit{child.CodeOf(sig), fmt.Errorf("%v while waiting for the %s: the command was not started", sig, r.flags.what())}
+	by := errInterrupted
+	if sig != os.Interrupt {
+		by = errors.New(sig.String())
+	}
+	return &exit{child.CodeOf(sig), fmt.Errorf("%w while waiting for the %s: the command was not started", by, r.flags.what())}
+}
+
+// unrunnable is the error of a command that cannot be started.
+func (r *runner) unrunnable(err error) error {
+	return &exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)}
 }
 
 // failed says why the command was not run, unless that is what -n asks for.
@@ -189,6 +204,9 @@ func (r *runner) failed(err error) error {
 		}
 	} else {
 		r.log.Debug(r.flags.what()+" not acquired: it is not free", "name", r.name)
+	}
+	if errors.Is(err, errInterrupted) {
+		return &exit{code, errInterrupted}
 	}
 	return &exit{code: code}
 }
@@ -229,11 +247,13 @@ func (r *runner) watch(command *child.Child, plan *plan) {
 			r.log.Error("ending the command: "+message(plan.why), "name", r.name)
 			continue
 		case kill:
-			if some := command.Kill(); !some && !plan.ended.IsZero() {
-				plan.killed = false // all of it had ended
-				return
+			plan.killed = command.Kill()
+			switch {
+			case plan.killed:
+				r.log.Error("the command has not ended: it is killed", "name", r.name)
+			case !plan.ended.IsZero():
+				return // all of it had ended
 			}
-			r.log.Error("the command has not ended: it is killed", "name", r.name)
 			continue
 		}
 		if !plan.ended.IsZero() {
@@ -245,7 +265,7 @@ func (r *runner) watch(command *child.Child, plan *plan) {
 				return
 			}
 			next = min(next, left)
-			if plan.killed { // what was just being started may be left
+			if plan.killing { // what was just being started may be left
 				command.Kill()
 				next = min(next, 50*time.Millisecond)
 			}
@@ -264,7 +284,8 @@ func (r *runner) watch(command *child.Child, plan *plan) {
 			for len(r.signals.C) > 0 { // one may have come to this process and to the command at once
 				forward(<-r.signals.C)
 			}
-			if plan.why == nil && !plan.asked && !command.Interrupted() {
+			// A signal that came to the command alone is a request, too: its shell may have ended of it, and left the others.
+			if plan.why == nil && !plan.asked && !child.AsksToEnd(command.EndedBy()) {
 				return
 			}
 			plan.ended, ended, gone = time.Now(), nil, command.Gone()
@@ -282,8 +303,10 @@ func (r *runner) end(command *child.Child, plan *plan) error {
 		return &exit{code: codeKilled}
 	case plan.why != nil || lost:
 		return &exit{code: codeLost}
-	case command.Interrupted() && !plan.interrupted:
+	case command.EndedBy() == os.Interrupt && plan.interrupted:
 		return &exit{command.Code(), errInterrupted}
+	case command.EndedBy() == os.Interrupt && command.HadTerminal():
+		return &exit{command.Code(), errCommandInterrupted}
 	case command.Code() != 0:
 		return &exit{code: command.Code()}
 	}
