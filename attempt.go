@@ -145,7 +145,7 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 			p.gate.asks(began)
 		}
 		g, out := a.turn.ask()
-		out.Permanent = out.Permanent && !a.letInBefore(out.Err)
+		out.Permanent = out.Permanent && !a.letInBefore(out)
 		a.recordAnswer(g, out)
 		var nap time.Duration
 		switch {
@@ -272,10 +272,11 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	return err
 }
 
-// letInBefore reports whether Redis has answered this attempt before, but err denies access to Redis or to the key. That
-// is temporary: a password is being changed, or a new master has not loaded its users yet.
-func (a *attempt) letInBefore(err error) bool {
-	return a.queued && redisexec.IsBarred(err)
+// letInBefore reports whether Redis has answered this attempt before, but the last answer denies access to Redis or to the key. That
+// is temporary: a password is being changed, or a new master has not loaded its users yet. A WAIT that is denied behind a
+// grant is neither: each further try would be a lock that counts for nothing.
+func (a *attempt) letInBefore(out redisexec.Outcome) bool {
+	return a.queued && out.Unconfirmed == nil && redisexec.IsBarred(out.Err)
 }
 
 // suspect has the subscription examined if a safety poll found a change that a message should have announced: a

@@ -99,6 +99,28 @@ func TestDelayedCopy_OfAnEntryForAFurtherNameIsReleasedSoon(t *testing.T) {
 	})
 }
 
+// Nobody polls for such an entry: the key would be granted to it.
+func TestDelayedCopy_OfAnEntryForAFurtherNameLeavesNoEntry(t *testing.T) {
+	redistest.Slow(t)
+	inLongMultiWait(t, func(w *multiWait, relay *redistest.Relay) {
+		held := relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(w.other)))
+		w.holder.Unlocks(w.t, w.holding)
+		locktest.AwaitFairQueue(w.t, w.rdb, w.other, 1)
+		require.NoError(w.t, w.rdb.Del(w.t.Context(), w.other).Err())
+		locktest.Publishes(w.t, w.rdb, w.other)
+		require.NoError(w.t, locktest.OutcomeOf(w.t, w.waiting))
+		w.owner.Unlocks(w.t, w.m)
+		locktest.HeldByAnother(w.t, w.rdb, w.other, time.Minute)
+		_, err := held.Deliver(w.t.Context())
+		require.NoError(w.t, err)
+		locktest.AwaitFairQueue(w.t, w.rdb, w.other, 1)
+		began := time.Now()
+		locktest.AwaitFairQueue(w.t, w.rdb, w.other, 0)
+		require.Less(w.t, time.Since(began), 4*time.Second, "it is removed before it ends")
+		require.NoError(w.t, w.rdb.Del(w.t.Context(), w.other).Err())
+	})
+}
+
 // requireReleasedSoon requires that what a copy acquires that comes only now is released long before its lease ends.
 func requireReleasedSoon(t *testing.T, rdb *redis.Client, held *redistest.Held, names ...string) {
 	t.Helper()

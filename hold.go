@@ -300,10 +300,15 @@ func (h *hold) giveUp(why error) {
 }
 
 // undoName releases, in the background, what h may have on Redis under the retired name n. Without the release it
-// expires within lasts.
+// expires within lasts. A late copy of a MultiMutex may also be a request for an entry in the line of one key.
 func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 	h.undo(h.kind.protocol, t, n, lasts, false)
+	if n.Late && h.kind.lock == KindMulti && h.kind.lined != nil {
+		for i := range t.Keys {
+			h.undo(h.kind.lined, t.Only(t.Keys[i:i+1]), n, lasts, false)
+		}
+	}
 }

@@ -57,8 +57,11 @@ func (t *multiTurn) await() (bool, error) {
 				return due, err
 			}
 		case t.wants:
-			// The turn in the local queue of that key comes before an entry in its line.
-			return t.here.awaitFirst()
+			// The turn in the local queue of that key comes before an entry in its line. A hand-over with it counts only if its lease
+			// has not ended.
+			if turn, err := t.here.awaitFirst(); !t.a.hold.named() || !t.a.hold.late() {
+				return turn, err
+			}
 		default:
 			// Without an entry it must not have the turn to poll while it waits for another key: nobody would poll for the others.
 			t.leaveLine()

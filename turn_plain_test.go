@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -119,6 +120,34 @@ func TestMultiAttempt_HandOverHasTheTurnOnEachKey(t *testing.T) {
 		holder.queueEntries[1].ticket.Replace(h.queueEntries[1].ticket)
 		b.gets(ended, true)
 		h.standsAt(queue.Turn, queue.Turn)
+	})
+}
+
+// It wants an entry in the line of a key, but in the local queue of that key another attempt is before it.
+func TestMultiAttempt_HandOverWhoseLeaseHasEndedIsGivenBack(t *testing.T) {
+	begin(t, func(b *trial) {
+		holder, h := b.wants("holder", "a", "b"), b.wants("me", "a", "b")
+		for _, p := range holder.queueEntries {
+			require.True(t, p.ticket.Join())
+		}
+		h.first.attempt = attempt{hold: h.hold, ctx: b.t.Context(), waits: true, record: h.record}
+		turn := newMultiTurn(&h.first.attempt).(*multiTurn)
+		turn.wants = true
+		asks := make(chan bool, 1)
+		go func() {
+			due, _ := turn.await()
+			asks <- due
+		}()
+		synctest.Wait()
+		to := holder.queueEntries[0].ticket.Reserve(func(*hold) bool { return true })
+		h.late = true
+		h.isGiven()
+		require.True(t, holder.queueEntries[0].ticket.Grant(to))
+		holder.queueEntries[1].ticket.Replace(h.queueEntries[1].ticket)
+		require.True(t, <-asks) // it asks as a newcomer does
+		require.Empty(t, h.name.Field)
+		h.undoes(undone{"given:me", trialTTL, false})
+		h.leave()
 	})
 }
 

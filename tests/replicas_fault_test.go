@@ -12,6 +12,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -53,6 +54,22 @@ func TestReplicas_FailedWaitRefusesTheLock(t *testing.T) {
 			b.awaitFree(b.key)
 		})
 	}
+}
+
+// As a newcomer's: it is no outage, which would be waited for.
+func TestReplicas_RefusedWaitEndsALockThatHasWaited(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithReplicas(1, 4*time.Second))
+	m := b.locks.MultiMutex([]string{b.key, b.key + "-2"})
+	holder := locksOn(t, b.master).Mutex(b.key)
+	locktest.RequireLocked(t, holder)
+	waiting := locktest.NewActor(t).Lock(t.Context(), m)
+	redistest.Eventually(t, "it waits", func() bool { return b.master.ZCard(t.Context(), keys.LineOf(b.key).Queue).Val() == 1 })
+	b.relay.ReplyWith("-NOPERM this user has no permissions to run the 'wait' command\r\n", waits).Always()
+	locktest.RequireUnlocked(t, holder)
+	err := locktest.OutcomeOf(t, waiting)
+	require.ErrorIs(t, err, relock.ErrNotReplicated)
+	require.ErrorContains(t, err, "NOPERM")
+	b.awaitFree(b.key, b.key+"-2")
 }
 
 // Neither reply comes: the attempt is in doubt, and repeated under the same name.
@@ -155,6 +172,29 @@ func TestReplicas_ConcurrentWaitsAreBounded(t *testing.T) {
 		require.ErrorIs(t, locktest.OutcomeOf(t, result), context.Canceled)
 	}
 	b.awaitFree(append(keys, b.key)...)
+}
+
+func TestReplicas_RenewalsDoNotWaitBehindNewLocks(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithTTL(time.Minute), relock.WithReplicas(1, 10*time.Second))
+	b.locked(b.locks.Mutex(b.key, relock.WithRenewInterval(time.Second)))
+	b.pause()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all []<-chan error
+	for i := range 100 {
+		all = append(all, locktest.NewActor(t).Lock(ctx, b.locks.Mutex(fmt.Sprintf("%s-%d", b.key, i))))
+	}
+	redistest.Eventually(t, "it is sent", func() bool { return b.relay.Count(locktest.RunsOf(protocol.RenewScript)) > 0 })
+	for _, result := range all {
+		require.Empty(t, result, "it waits for the replicas, or for room")
+	}
+	cancel()
+	for _, result := range all {
+		require.ErrorIs(t, locktest.OutcomeOf(t, result), context.Canceled)
+	}
+	b.resume()
+	_ = b.locks.Mutex(b.key).Unlock() // replicas need not confirm that
+	b.awaitFree(b.key)
 }
 
 func TestReplicas_WorkBehindSentinel(t *testing.T) {

@@ -322,6 +322,17 @@ func TestSemaphore_EndsInEveryWayAtOnce(t *testing.T) {
 	})
 }
 
+// Each unit of a weight is a command of the script, which nobody can stop when it has written.
+func TestSemaphore_ForcedPermitOfAnImpossibleWeightCostsNothing(t *testing.T) {
+	server := redistest.NewServer(t)
+	rdb := server.Client(t)
+	s := locksOn(t, rdb).Semaphore("s", 2)
+	done, err := s.ForceRelease(t.Context(), "8743c9c0-8743-8743-8743-8743c9c08743:1:20000")
+	require.NoError(t, err)
+	require.False(t, done)
+	require.NotRegexp(t, `cmdstat_zrem:calls=\d\d`, rdb.Info(t.Context(), "commandstats").Val())
+}
+
 func TestSemaphore_WaitErrorNamesTheMinHold(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		s := locksOn(t, b.Client(t)).Semaphore("s", 1, relock.WithMinHold(time.Minute), relock.WithWaitTimeout(2*time.Second))

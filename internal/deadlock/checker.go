@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -189,6 +190,9 @@ func (c *Checker) check(waiters []*Waiter, asOf clock.Instant) (pause time.Durat
 // Others read that w waited at asOf. That is an interval or more after the last publication was answered: see confirms.
 func (c *Checker) publish(w *Waiter, k *known, asOf clock.Instant) {
 	if len(w.Holds) == 0 || k.wait.Seq > 0 && asOf.Mono-k.published.Mono < interval {
+		return
+	}
+	if !utf8.ValidString(strings.Join(w.For, "")) { // in JSON it would be another name
 		return
 	}
 	k.wait = Wait{

@@ -2,6 +2,7 @@ package deadlock
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -43,4 +44,35 @@ func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
 	c.life.Ctx = t.Context()
 	later += interval
 	require.NotEqual(t, first.ID, published().ID, "what was not answered may still arrive")
+}
+
+// In JSON it would be another name, which another owner may hold.
+func TestChecker_PublishesNoWaitForANameThatIsNoText(t *testing.T) {
+	rdb := redistest.Mini(t).Client(t)
+	exec := redisexec.New(rdb, clock.System, time.Minute)
+	defer exec.Close(context.Background())
+	c := NewChecker(group.Life{Now: clock.System, Ctx: t.Context()}, nil, exec)
+	w := &Waiter{ID: "7@1", Since: time.Now(), For: []string{"caf\xe9"}, Holds: []Held{{"a", "u:7"}}, Behind: func(string) {}, Found: func(string, bool) { t.Error("found") }}
+	c.check([]*Waiter{w}, c.life.Now())
+	require.Zero(t, rdb.Exists(t.Context(), keys.WaitsOf("a")).Val())
+}
+
+// Each publication reads all of them, and with so many holders nobody reads any.
+func TestPublish_OfManyHoldersOfALockOnlySoManyWaitsAreKept(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		exec := redisexec.New(rdb, clock.System, time.Minute)
+		defer exec.Close(context.Background())
+		key := keys.WaitsOf(redistest.Key(t))
+		publish := func(field, wait string) {
+			_, out := exec.Run(t.Context(), redisexec.CallOptions{Attempts: 1}, PublishScript, []any{key}, field, life.Milliseconds(), wait)
+			require.NoError(t, out.Err)
+		}
+		for i := range 100 {
+			publish(strconv.Itoa(i), "{}")
+		}
+		publish("0", "again")
+		require.EqualValues(t, 64, rdb.HLen(t.Context(), key).Val())
+		require.Contains(t, rdb.HGet(t.Context(), key, "0").Val(), "again")
+	})
 }

@@ -21,8 +21,8 @@ type confirmers struct {
 // minConfirmers is how many there may be at a time, at least, by the size of the application's pool.
 const minConfirmers = 8
 
-// mostConfirmers is how many scripts may wait for the replicas of node at a time: half the number of the application's
-// connections, so that the number of connections does not double.
+// mostConfirmers is how many scripts may wait for the replicas of node at a time, without the room for renewals: half the number
+// of the application's connections, so that the number of connections does not double.
 func mostConfirmers(node *redis.Client) int {
 	return max(minConfirmers, node.Options().PoolSize/2)
 }
@@ -30,7 +30,7 @@ func mostConfirmers(node *redis.Client) int {
 // newConfirmers opens nothing yet. The connections are like those of node, except that only the context of the
 // caller bounds an answer: WAIT answers when its own time is over, which may be later than any read time-out.
 func newConfirmers(node *redis.Client) *confirmers {
-	o := ownOptions(node.Options(), mostConfirmers(node), min(node.Options().ReadTimeout, 0))
+	o := ownOptions(node.Options(), mostConfirmers(node)+minConfirmers, min(node.Options().ReadTimeout, 0))
 	o.ContextTimeoutEnabled = true
 	return &confirmers{rdb: redis.NewClient(o)}
 }

@@ -53,8 +53,9 @@ type engine struct {
 
 	server *server
 
-	// waits has room for as many scripts as may wait for replicas at a time. Each takes its room before it is sent.
-	waits chan struct{}
+	// waits has room for as many scripts as may wait for replicas at a time. Each takes its room before it is sent. Renewals may
+	// also take room in renewals.
+	waits, renewals chan struct{}
 	// confirmers are the connections that they go on; nil before the first, and after one that
 	// went wrong. It is guarded by the executor.
 	confirmers *confirmers
@@ -261,6 +262,8 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 			lanes:  make(map[*lane]bool),
 			server: serverOf(node),
 			waits:  make(chan struct{}, mostConfirmers(node)),
+
+			renewals: make(chan struct{}, minConfirmers),
 		}
 		e.shared = x.openSharedLane(e)
 		e.lane.Store(e.shared)

@@ -102,7 +102,6 @@ var errNoNode = errors.New("the Redis client does not report which node serves t
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
 // where it would not cover the script.
 func (x *Executor) confirm(c try, key string, cmd *call) answer {
-	r := c.e.Replicas
 	// Only the context bounds an answer there, and it is not to do so before the answer is useless.
 	ctx, cancel := context.WithTimeout(c.ctx, max(x.longest(), c.e.Patience))
 	var settled atomic.Bool // either it is on its way, or it was given up before
@@ -114,7 +113,7 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 		}
 		// pair sets settled when it sends, and the caller sets it when it gives up. So the later one finds out
 		// what the other has done.
-		a := x.pair(ctx, node, r, cmd, &settled)
+		a := x.pair(ctx, node, c.e, cmd, &settled)
 		addr, ahead := redirection(ctx, a.err)
 		cluster, ok := x.rdb.(*redis.ClusterClient)
 		if addr == "" || !ok {
@@ -125,7 +124,7 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 		if node = nodeAt(ctx, cluster, addr); node == nil {
 			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
 		}
-		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
+		return x.pair(ctx, node, c.e, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
 	})
 	// The time ended during the wait for the map of the Cluster, or for a free connection: nothing was sent.
 	if a.err != nil && settled.CompareAndSwap(false, true) {
@@ -141,15 +140,21 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 
 // pair is one EVALSHA or EVAL with its WAIT, and the commands before them. It is sent only if
 // it can set settled.
-func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd *call, settled *atomic.Bool, ahead ...*call) answer {
+func (x *Executor) pair(ctx context.Context, node *redis.Client, o CallOptions, cmd *call, settled *atomic.Bool, ahead ...*call) answer {
 	e := x.engineAt(node)
 	if e == nil {
 		return answer{err: redis.ErrClosed}
 	}
 	// So many wait at a time at most. The others wait here, where nothing was sent and ctx ends the wait.
+	var renewals chan struct{}
+	if o.Renews {
+		renewals = e.renewals
+	}
 	select {
 	case e.waits <- struct{}{}:
 		defer func() { <-e.waits }()
+	case renewals <- struct{}{}:
+		defer func() { <-renewals }()
 	case <-ctx.Done():
 		return answer{err: ctx.Err(), server: e.server}
 	}
@@ -163,7 +168,7 @@ func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd
 	}
 	failed := true // by a panic
 	defer func() { x.leave(e, c, failed) }()
-	a := c.send(ctx, r, cmd, ahead)
+	a := c.send(ctx, o.Replicas, cmd, ahead)
 	a.server = e.server
 	failed = suspect(a)
 	return a

@@ -16,10 +16,11 @@ local set = lock
 -- A set with more members is no semaphore: no client asks for a higher limit.
 local most = 10000
 
--- Returns the weight of a permit or a waiter; nil: the name is neither.
+-- Returns the weight of a permit or a waiter; nil: the name is neither. A weight that no permit can have is none, because each costs
+-- so many writes, and nobody can stop a script that has written.
 local function weight(name)
-  local digits = string.match(name, '^[^:]+:[^:]+:([1-9]%d*)$')
-  return digits and tonumber(digits)
+  local n = tonumber(string.match(name, '^[^:]+:[^:]+:([1-9]%d*)$') or most + 1)
+  return n <= most and n or nil
 end
 
 -- Calls fn with each member of a permit.
@@ -142,8 +143,8 @@ end
 -- tickets of all its entries that were served. used is the weight in use. Returns the new one, a table that contains the
 -- fields that were served, and the least number of receivers of a message; nil if none was sent.
 -- A share that stays reserved after its release ends without any script. So the process of the first entry that still waits
--- is asked to poll, and learns when that is: after such a release (keeps), and if the entry has just become the first.
-local function serve_all(publish, count, used, now, keeps)
+-- is asked to poll, and learns when that is: after such a release, and if the entry may just have become the first (asks).
+local function serve_all(publish, count, used, now, asks)
   local served, channels, payloads = {}, {}, {}
   local head = first(count)
   while head do
@@ -171,6 +172,6 @@ local function serve_all(publish, count, used, now, keeps)
     if not least or receivers < least then least = receivers end
   end
   -- mutant: permit-min-hold-unannounced
-  if head and (keeps or least) and string.find(member('0') or '', '.kept:', 1, true) then redis.pcall(publish, head.channel, 'ask') end
+  if head and (asks or least) and string.find(member('0') or '', '.kept:', 1, true) then redis.pcall(publish, head.channel, 'ask') end
   return used, served, least
 end
