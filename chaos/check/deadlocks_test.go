@@ -37,9 +37,21 @@ func TestDeadlocks_WereThereAndEndedTheLastWait(t *testing.T) {
 			b.on("x").waits(1000, 2300, 0, deadlock)
 			leave(a, b)
 		}},
-		{name: "the holder's wait was over", want: []string{"I6"}, record: func(s *script) {
+		{name: "the holder's wait has just ended", record: func(s *script) {
 			a, b := holdBoth(s)
 			a.on("y").waits(10, 2200, 0, ended)
+			b.on("x").waits(1000, 2300, 0, deadlock)
+			leave(a, b)
+		}},
+		{name: "the holder's wait ended long ago", want: []string{"I6"}, record: func(s *script) {
+			a, b := holdBoth(s)
+			a.on("y").waits(10, 700, 0, ended)
+			b.on("x").waits(100, 2300, 0, deadlock)
+			leave(a, b)
+		}},
+		{name: "the holder's wait was over before", want: []string{"I6"}, record: func(s *script) {
+			a, b := holdBoth(s)
+			a.on("y").waits(10, 900, 0, ended)
 			b.on("x").waits(1000, 2300, 0, deadlock)
 			leave(a, b)
 		}},

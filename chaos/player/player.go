@@ -110,6 +110,7 @@ func (p *player) alone() {
 	}
 	if p.Nested > 0 && p.Chance(p.Nested) {
 		p.nested(u.locks)
+		u.spend(p.Length(p.Drawer)) // also if the further Lock has failed: that wait is over then
 	}
 	u.unlockAll()
 }

@@ -274,7 +274,7 @@ func (c *Checker) find(w *Waiter, k *known, r *reader) {
 		if k.first = d; d.took > life { // a clock was set, or the process did not run
 			k.first = nil
 		}
-	// mutant: deadlock-unconfirmed/2
+	// mutant: deadlock-unconfirmed/2, deadlock-stale
 	case d.confirms(k.first):
 		w.Found(d.String(), d.Victim() == k.wait.ID)
 	}

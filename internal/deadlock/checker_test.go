@@ -2,6 +2,7 @@ package deadlock
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"testing"
 	"time"
@@ -44,6 +45,37 @@ func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
 	c.life.Ctx = t.Context()
 	later += interval
 	require.NotEqual(t, first.ID, published().ID, "what was not answered may still arrive")
+}
+
+// The other owner may have got what it waited for: only a wait that was published again since goes on.
+func TestChecker_WaitThatIsNotPublishedAgainIsInNoDeadlock(t *testing.T) {
+	rdb := redistest.Mini(t).Client(t)
+	exec := redisexec.New(rdb, clock.System, time.Minute)
+	defer exec.Close(context.Background())
+	var later time.Duration
+	c := NewChecker(group.Life{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: t.Context()}, nil, exec)
+	found := 0
+	w := &Waiter{
+		ID: "7@1", Since: time.Now(), For: []string{"b"}, Owner: "goroutine 7", Holds: []Held{{"a", "u:7"}},
+		Behind: func(string) {}, Found: func(string, bool) { found++ },
+	}
+	require.NoError(t, rdb.HSet(t.Context(), "a", "u:7", 1).Err())
+	require.NoError(t, rdb.HSet(t.Context(), "b", "v:8", 1).Err())
+	publish := func(seq uint64) {
+		text, err := json.Marshal(&Wait{ID: "v:8@1:0", Seq: seq, Since: time.Now().UnixMilli(), For: []string{"a"}, Owner: "goroutine 8"})
+		require.NoError(t, err)
+		_, out := exec.Run(t.Context(), redisexec.CallOptions{Attempts: 1}, PublishScript, []any{keys.WaitsOf("b")}, "v:8", time.Minute.Milliseconds(), string(text))
+		require.NoError(t, out.Err)
+	}
+	publish(1)
+	for range 5 {
+		c.check([]*Waiter{w}, c.life.Now())
+		later += interval
+	}
+	require.Zero(t, found)
+	publish(3)
+	c.check([]*Waiter{w}, c.life.Now())
+	require.Equal(t, 1, found, "it was published twice since the first look")
 }
 
 // In JSON it would be another name, which another owner may hold.

@@ -19,7 +19,6 @@ for i = 1, #fields, 2 do
     local known = redis.call('hget', KEYS[2], field)
     local till = string.match(known or '', '^(%d+) ')
     reply[#reply + 1] = field
-    -- mutant: deadlock-unconfirmed/3
     reply[#reply + 1] = till and tonumber(till) > now and known or ''
   end
 end

@@ -154,6 +154,17 @@ var targeted = []*Scenario{
 		check: deadlocksEnded,
 	},
 	{
+		Number: 142, Name: "waits-given-up",
+		What: "no fault at all: owners soon give up to wait for another lock, and keep the one that they hold: a wait that is over is in no deadlock",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
+			Work: nesting.With(func(w *worker.Workload) {
+				w.Opposed, w.Nested, w.Processes, w.Workers, w.Names, w.DeadlockCheck = true, 1, 2, 1, 2, 50*time.Millisecond
+				w.Impatient, w.Impatience, w.Long, w.Lasting = 0.5, 500*time.Millisecond, 1, [2]float64{0.25, 0.75}
+			}),
+		}},
+	},
+	{
 		Number: 127, Name: "min-holds",
 		What: "no fault at all: a lock that is unlocked early is reserved for its min hold, and acquired by the next owner soon after",
 		setups: []stage.Setup{{

@@ -12,7 +12,7 @@ func usual() worker.Workload {
 	return worker.Workload{
 		Habits:    player.Habits{TTL: time.Second, Long: 0.03, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7, Permits: 0.15, Heavy: 0.25},
 		Processes: 3, Workers: 6, Names: 3, Limit: 4,
-		Poll: 250 * time.Millisecond, Joint: 0.1, Lasting: [2]float64{0.5, 2},
+		Poll: 250 * time.Millisecond, Joint: 0.1, Lasting: [2]float64{0.5, 2}, Impatience: 200 * time.Millisecond,
 	}
 }
 

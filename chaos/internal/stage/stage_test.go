@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 var brief = worker.Workload{
 	Habits:    player.Habits{TTL: 600 * time.Millisecond, Long: 0.03, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7},
 	Processes: 3, Workers: 6, Names: 3,
-	Poll: 250 * time.Millisecond, Joint: 0.1, Lasting: [2]float64{0.5, 2},
+	Poll: 250 * time.Millisecond, Joint: 0.1, Lasting: [2]float64{0.5, 2}, Impatience: 200 * time.Millisecond,
 }
 
 // fixture is a setup with nothing but brief uses of one server, and the given faults.

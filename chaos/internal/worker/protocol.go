@@ -41,6 +41,7 @@ type Workload struct {
 	Joint     float64       // share of holds of two names at once, from 0 to 1
 	Lasting   [2]float64    // how many TTLs a long hold lasts, at least and at most
 
+	Impatience    time.Duration // the longest wait of an impatient Lock
 	DeadlockCheck time.Duration // 0: the default of the library
 	Unpipelined   bool          // WithoutPipelining
 

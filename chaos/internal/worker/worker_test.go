@@ -51,7 +51,7 @@ func runBriefly(t *testing.T, config Config, d time.Duration, orders ...Order) [
 func clientOf(addr string, change func(*Workload), locks ...string) Config {
 	work := Workload{
 		Habits:    player.Habits{TTL: 2 * time.Second, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Reads: 0.7, Permits: 0.2, Heavy: 0.5},
-		Processes: 3, Workers: 6, Names: 3, Limit: 3, Poll: 250 * time.Millisecond, Joint: 0.1, Counts: true,
+		Processes: 3, Workers: 6, Names: 3, Limit: 3, Poll: 250 * time.Millisecond, Impatience: 200 * time.Millisecond, Joint: 0.1, Counts: true,
 	}
 	if change != nil {
 		change(&work)

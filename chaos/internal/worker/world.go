@@ -15,7 +15,7 @@ func (c *client) players(life context.Context, stopping <-chan struct{}) *player
 	return &player.Process{
 		World: world{c}, Number: c.Process,
 		Locks: c.locks, Names: c.Locks, Sided: c.Sided, Semaphores: c.Semaphores, Limit: c.Work.Limit, Life: life, Stopping: stopping,
-		Try: 0.2, Impatience: 200 * time.Millisecond, Step: [2]time.Duration{2 * time.Millisecond, 10 * time.Millisecond},
+		Try: 0.2, Impatience: c.Work.Impatience, Step: [2]time.Duration{2 * time.Millisecond, 10 * time.Millisecond},
 		Quorum: c.Kind.Votes(), Protected: c.resource != nil, Kept: c.Work.Kept, Counted: c.Work.Counts, Outlives: true,
 	}
 }
