@@ -41,8 +41,8 @@ import (
 //     released in the background.
 //   - After a failure nothing remains, here or on Redis, that is not being undone.
 //
-// What can come late: the answer to a request (answered judges it), a hand-over to a waiter that has left (its client
-// hands the lock on), the message of a grant to a waiter that has left (lineWaiter.end), and a
+// What can come late: the answer to a request (answered judges it), a hand-over to a waiter that has left (its sender
+// undoes it), the message of a grant to a waiter that has left (lineWaiter.end), and a
 // wake-up, which the queue keeps until a request that began after it is answered.
 
 // tryOptions are the options of one try to acquire: a few quick copies.
@@ -124,7 +124,7 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 		}
 		a.turn.end(granted)
 		if err == nil {
-			h.undos.forget() // of tries on the way
+			h.forgetUndos() // of tries on the way
 		}
 		*a = attempt{}
 	}()
@@ -227,7 +227,6 @@ func (a *attempt) answered(n identity.Name, g protocol.Grant, out redisexec.Outc
 	}
 	n.Token, n.Absent, n.Late = g.Token, g.Absent, n.Late || out.Late()
 	if out.Unconfirmed != nil { // a failover could lose it: it does not count
-		a.hold.session.identities.Retire(n.Identity)
 		a.hold.undoName(n, a.hold.settings.TTL)
 		out.Err, out.Permanent = out.Unconfirmed, true
 		return protocol.Grant{}, out
@@ -272,9 +271,9 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	return err
 }
 
-// letInBefore reports whether Redis has answered this attempt before, but the last answer denies access to Redis or to the key. That
-// is temporary: a password is being changed, or a new master has not loaded its users yet. A WAIT that is denied behind a
-// grant is neither: each further try would be a lock that counts for nothing.
+// letInBefore reports whether Redis has answered this attempt before, but now denies access to itself or to the key. That is
+// temporary: a password is being changed, or a new master has not loaded its users yet. A WAIT that is denied behind a grant is
+// neither: each further try would be a lock that counts for nothing.
 func (a *attempt) letInBefore(out redisexec.Outcome) bool {
 	return a.queued && out.Unconfirmed == nil && redisexec.IsBarred(out.Err)
 }

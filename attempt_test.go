@@ -269,7 +269,7 @@ func TestAttempt_LeavingDuringAHandOverRetiresTheOfferedName(t *testing.T) {
 		stop()
 		b.gets(ended, false, context.Canceled)
 		require.NotSame(t, offered.identity, b.session.identities.Current())
-		require.EqualValues(t, offered.ended, h.undos.next(), "it is being undone until then")
+		require.EqualValues(t, offered.ended, h.nextUndo(), "it is being undone until then")
 		require.False(t, first.queueEntries[0].ticket.Grant(to), "it has left")
 		h.nothingLeft()
 	})

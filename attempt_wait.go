@@ -175,13 +175,13 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 	case queue.Turn:
 		return a.hold.named()
 	case queue.Reserved:
-		// A hand-over to it is in progress. Its sender finds that the ticket has left, and hands the lock on.
+		// A hand-over to it is in progress. Its sender finds that the ticket has left, and undoes the hand-over.
 		a.hold.inherited = nil
 		if a.hold.offered.identity != nil {
 			// The name of the hand-over is in use, with unknown outcome.
 			a.hold.session.identities.Retire(a.hold.offered.identity)
 			// The caller may wait for the end of the hand-over: until then, this owner may be seen as the holder.
-			a.hold.undos.add(a.hold.offered.ended)
+			a.hold.addUndo(a.hold.offered.ended)
 		}
 	}
 	return false

@@ -176,7 +176,7 @@ func (b *batch) sendRename() (again bool) {
 	b.mu.Unlock()
 	defer stop()
 	if renamed {
-		holder.isNamed(to)
+		holder.setName(to)
 	}
 	b.renameUntilAnswered(ctx, from, to, holder.wantedLease())
 	return true
@@ -224,8 +224,7 @@ func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name,
 // because it is news of the key, not of the batch. The lease on Redis now belongs to the current holder.
 func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.answered()
-	b.gate.setAlone(waiters == 0)
-	if b.gate.seesLine(waiters == 0, out.Sent); waiters > 0 {
+	if b.gate.seesLine(lineIs(waiters > 0), out.Sent); waiters > 0 {
 		b.gate.notifyWanted()
 	}
 	b.mu.Lock()

@@ -42,7 +42,7 @@ func beginBatch(t *testing.T, test func(b *batchTrial)) {
 		b.kind = &kind{lock: KindMutex, protocol: releasing{release: answered}, rename: b.sendRename}
 		b.first = b.wants(s, "first")
 		b.first.holds(string(*s.identities.Current()) + ":first")
-		b.first.queueEntries[0].gate.setAlone(true)
+		b.first.queueEntries[0].gate.seesLine(lineEmpty, s.now())
 		b.batch = b.first.joinBatch()
 		defer b.end(nil)
 		test(b)

@@ -220,7 +220,7 @@ func TestBatch_AnswerIsRecordedAtTheGate(t *testing.T) {
 			b.answers(renamed{ours: true, waiters: waiters})
 			_, out := b.gate.lastKnown(b.session.now())
 			require.Equal(t, outage{}, out)
-			require.Equal(t, waiters == 0, b.gate.alone)
+			require.Equal(t, waiters == 0, b.gate.forUs(b.session.now()))
 		}
 	})
 }
@@ -235,7 +235,7 @@ func TestBatch_GoesBeyondItsLimitIfNoOneElseWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		require.False(t, b.goesOn(), "it is the turn of foreign waiters")
 		b.gate.foreign = foreignTurns{}
-		b.gate.setAlone(false)
+		b.gate.seesLine(lineTaken, b.session.now())
 		require.False(t, b.goesOn(), "others stand in the line")
 	})
 }

@@ -191,15 +191,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 	failed(lockerr.Wrap("close", event.Name, h.unconfirmed(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
-	h.endBatch(ctx)
-	if h.slot.take(ctx) {
-		err := h.release(ctx, h.settings, false)
-		h.batch.end(err)
-		event.Err = lockerr.Wrap("close", event.Name, err)
-		h.slot.free()
-	} else {
-		event.Err = lockerr.Wrap("close", event.Name, h.abandon(lockerr.Ended(ctx)))
-	}
+	event.Err = lockerr.Wrap("close", event.Name, h.finish(ctx, h.settings))
 	failed(event.Err)
 	h.mu.Lock()
 	h.setPhase(lost)

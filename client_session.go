@@ -240,9 +240,9 @@ func (s *session) onOne() {
 func (s *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (settled <-chan struct{}) {
 	n.Field = fields[len(fields)-1]
 	n.Release = func(opts redisexec.CallOptions) (out redisexec.Outcome) {
-		p := protocol.LeavingPlaceholder(p, s.now, n.PlaceholderUntil)
+		none := noneLeft(len(n.Keys.Keys))
 		for _, field := range fields { // after a failure all are released again, which is harmless
-			if _, out = p.Release(s.background, opts, n.Keys, field, noneLeft(len(n.Keys.Keys))); out.Err != nil {
+			if _, out = protocol.ReleaseUntil(s.background, p, opts, n.Keys, field, none, s.now, n.PlaceholderUntil); out.Err != nil {
 				break
 			}
 		}

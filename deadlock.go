@@ -61,7 +61,7 @@ func (s *session) longWaits() (long []*deadlock.Waiter, next time.Duration) {
 			ID: h.owner.String() + "@" + strconv.FormatInt(int64(h.started.Mono), 36) + strconv.Quote(h.wanting().Name), Since: h.started.Time(),
 			For: h.wanting().Keys, Owner: h.owner.Who(), Holds: mine,
 			Reported: h.settings.deadlockReported, Shared: h.owner.Fixed != "",
-			Behind: h.isBehind, Found: h.isInDeadlock,
+			Behind: h.noteBehind, Found: h.noteDeadlock,
 		})
 	}
 	return long, next
@@ -99,15 +99,15 @@ func (h *hold) heldOnRedis() (all []deadlock.Held) {
 	return all
 }
 
-// isBehind records what the holder of the lock waits for.
-func (h *hold) isBehind(text string) {
+// noteBehind records what the holder of the lock waits for.
+func (h *hold) noteBehind(text string) {
 	if n := h.note.Load(); n == nil && text != "" || n != nil && n.deadlock == "" && n.behind != text {
 		h.note.Store(&waitNote{behind: text})
 	}
 }
 
-// isInDeadlock reports a deadlock once. ends: the Lock returns.
-func (h *hold) isInDeadlock(text string, ends bool) {
+// noteDeadlock reports a deadlock once. ends: the Lock returns.
+func (h *hold) noteDeadlock(text string, ends bool) {
 	n := h.note.Load()
 	if n != nil && n.deadlock != "" && n.ends == ends {
 		return

@@ -19,13 +19,13 @@ import (
 //
 //	none --enter: the first hold comes--> in use --exit: the last hold goes--> none
 //
-// A hold enters the gates of its keys before it waits, and is added there. It exits at its end.
+// A hold enters the gates of its keys before it waits, and exits at its end.
 //
 // Invariants:
 //   - There is one gate at a time for one side of a key: all holds whose uses overlap share it. So its
 //     queue lets one of them at a time ask Redis.
-//   - A gate counts the holds that have entered and not exited. Count and map change under the mutex of the
-//     shard, so no hold can get a gate that is being removed.
+//   - A gate is in the map exactly while it has a hold. Both change under the mutex of the shard, so no hold can get a gate that
+//     is being removed.
 //   - An owner has at most one hold at a gate, besides those whose Unlock has returned before their release.
 //   - There is a subscription exactly while there are listeners.
 //   - The last known state of a key is a hint. It decides how long a waiter is patient, which hold has the next turn,
@@ -49,8 +49,6 @@ type gate struct {
 	ownLine     *ownLine
 	ownLineOnce sync.Once
 
-	refs int // holds that have entered and not exited; guarded by the shard
-
 	// mu guards the fields below. A message does not need it: the queue has a mutex of its own.
 	mu sync.Mutex
 	// one and others are the holds of all owners, in any phase. There is more than one if the others are waiting, or are
@@ -66,7 +64,6 @@ type gate struct {
 	// The last known state of the key on Redis, for all waiters: most of them wait in the queue and never ask.
 	seen    sighting
 	outage  outage
-	alone   bool // the line of the key was empty at the last answer
 	foreign foreignTurns
 	demand  demand
 	batch   *batch // the last one of this key that is not over, or nil
@@ -119,9 +116,9 @@ func (r *registry) shard(key string) *shard {
 	return s
 }
 
-// enter returns the gate of id for a hold, which uses it until exit.
+// enter puts h into the gate of id, until exit, and returns that gate. nil: the owner of h has a hold there.
 // All holds of a key whose uses overlap share one gate, so its queue is the only one of the process.
-func (r *registry) enter(id gateID, channel string) *gate {
+func (r *registry) enter(id gateID, channel string, h *hold) *gate {
 	s := r.shard(id.key)
 	defer s.mu.Unlock()
 	g := s.gates[id]
@@ -132,7 +129,9 @@ func (r *registry) enter(id gateID, channel string) *gate {
 		g = &gate{id: id, channel: channel, registry: r}
 		s.gates[id] = g
 	}
-	g.refs++
+	if !g.add(h) {
+		return nil
+	}
 	return g
 }
 
@@ -140,7 +139,10 @@ func (r *registry) enter(id gateID, channel string) *gate {
 // From then on a Lock of the same owner makes a new hold. The last exit removes the gate and the last known state of
 // the key, so a name that is used once leaves nothing.
 func (r *registry) exit(g *gate, h *hold) {
+	s := r.shard(g.id.key)
+	defer s.mu.Unlock()
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	switch h {
 	case g.one:
 		g.one = nil
@@ -148,16 +150,13 @@ func (r *registry) exit(g *gate, h *hold) {
 		delete(g.others, h.owner)
 	}
 	delete(g.detached, h)
-	g.mu.Unlock()
-	s := r.shard(g.id.key)
-	defer s.mu.Unlock()
-	if g.refs--; g.refs == 0 {
+	if g.one == nil && len(g.others)+len(g.detached) == 0 {
 		delete(s.gates, g.id)
 		g.unwatch()
 	}
 }
 
-// gate returns the gate of id if it is in use, or nil.
+// gate returns the gate of id, or nil.
 func (r *registry) gate(id gateID) *gate {
 	s := r.shard(id.key)
 	defer s.mu.Unlock()

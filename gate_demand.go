@@ -26,9 +26,27 @@ type demand struct {
 	checked       bool                  // Redis was asked for the line since the subscription was confirmed: an announcement may have come before
 	over          bool                  // the gate is no longer in use
 	watchers      map[*watcher]struct{} // of Wanted
-	wanted        bool                  // an owner of another process waits, by the last answer or a later announcement
+	line          lineState             // by the last answer, or a later announcement
 	announced     clock.Instant         // the time of the last one
 	lingering     *lingering            // the hold that lingers, or nil
+}
+
+// lineState is what is known of the line of a key: whether an owner of another process waits. It is a hint: the next command
+// notices a waiter that enters the line later.
+type lineState uint8
+
+const (
+	lineUnknown lineState = iota // also after a grant: the line was empty then, but others may have come since
+	lineEmpty
+	lineTaken
+)
+
+// lineIs returns the state after an answer that says whether an owner waits.
+func lineIs(taken bool) lineState {
+	if taken {
+		return lineTaken
+	}
+	return lineEmpty
 }
 
 // watcher is a call of Wanted.
@@ -115,18 +133,18 @@ func (h *hold) watchDemand(ctx context.Context, t *keys.Set, wanted func()) {
 // announced records that an owner waits in another process, or in this one with an entry in the line of its own.
 func (g *gate) announced() {
 	g.mu.Lock()
-	g.alone, g.demand.wanted, g.demand.announced = false, true, g.registry.now()
+	g.demand.line, g.demand.announced = lineTaken, g.registry.now()
 	g.mu.Unlock()
 	g.notifyWanted()
 }
 
-// seesLine records the answer to a command that was sent at sent: whether the line is empty. An answer that is older than
-// an announcement does not count.
-func (g *gate) seesLine(empty bool, sent clock.Instant) {
+// seesLine records what follows for the line from the answer to a command that was sent at sent. That nobody is known to wait does
+// not count if the answer is older than an announcement.
+func (g *gate) seesLine(line lineState, sent clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !empty || sent.Since(g.demand.announced) > 0 {
-		g.demand.wanted = !empty
+	if line == lineTaken || sent.Since(g.demand.announced) > 0 {
+		g.demand.line = line
 	}
 }
 
@@ -134,7 +152,7 @@ func (g *gate) seesLine(empty bool, sent clock.Instant) {
 func (g *gate) wantedElsewhere() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.demand.wanted
+	return g.demand.line == lineTaken
 }
 
 // notifyWanted notifies those who want to know that another owner waits for the key.
@@ -148,10 +166,8 @@ func (g *gate) notifyWanted() {
 	}
 }
 
-// unwatch ends the subscription of a gate that is no longer in use.
+// unwatch ends the subscription of a gate that is no longer in use. mu is held.
 func (g *gate) unwatch() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.demand.over = true
 	if g.demand.announcements != nil {
 		g.demand.announcements.Close()

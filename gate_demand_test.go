@@ -41,8 +41,7 @@ func TestWanted_InALoopCollectsNothing(t *testing.T) {
 	})
 }
 
-// The subscription is confirmed just before the hold begins to linger: its waiters may have come before.
-func TestLinger_DoesNotBeginWhenTheSubscriptionHasChanged(t *testing.T) {
+func TestLinger_BeginsOnlyIfWaitersCanMakeThemselvesKnown(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		relay.Latency(time.Millisecond) // so nothing is confirmed before the test sleeps
@@ -50,39 +49,48 @@ func TestLinger_DoesNotBeginWhenTheSubscriptionHasChanged(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		h := m.covering(nil)[0]
 		g, now := h.queueEntries[0].gate, h.session.now()
-		most, ask := g.mayLinger(now)
-		require.Equal(t, confirmsWithin, most)
+		l := &lingering{hold: h, batch: h.joinBatch(), until: now.After(time.Hour)}
+		begins := func() (begun, ask bool) {
+			begun, ask = g.beginLingering(l, now)
+			if begun {
+				require.Same(t, l, g.takeLingering(nil))
+			}
+			return begun, ask
+		}
+		begun, ask := begins()
+		require.True(t, begun, "for confirmsWithin")
 		require.False(t, ask)
 		time.Sleep(time.Minute) // for the subscription
-		l := &lingering{hold: h, batch: h.joinBatch(), until: now.After(time.Hour)}
-		require.False(t, g.beginLingering(l, time.Second, most, ask))
-		most, ask = g.mayLinger(now)
-		require.Equal(t, maxTTL, most)
-		require.True(t, ask)
-		require.False(t, g.beginLingering(l, time.Second, most, false), "nobody has asked for the line")
-		require.True(t, g.beginLingering(l, time.Second, most, ask))
-		require.Same(t, l, g.takeLingering(nil))
-		most, ask = g.mayLinger(now)
-		require.Equal(t, maxTTL, most)
+		now = h.session.now()
+		begun, ask = begins()
+		require.True(t, begun)
+		require.True(t, ask, "a waiter may have come before")
+		begun, ask = begins()
+		require.True(t, begun)
 		require.False(t, ask)
+		g.announced()
+		begun, _ = begins()
+		require.False(t, begun)
+		g.seesLine(lineEmpty, now.After(time.Second))
 		g.mu.Lock()
 		g.demand.announcements.Close()
 		g.mu.Unlock()
-		require.False(t, g.beginLingering(l, time.Second, most, ask), "no announcement would come")
+		begun, _ = begins()
+		require.False(t, begun, "no announcement would come")
 		require.NoError(t, m.Unlock())
 	})
 }
 
 func TestGate_AnswerFromBeforeAnAnnouncementDoesNotCount(t *testing.T) {
 	now := clock.Instant{}.After(time.Hour)
-	g := newRegistry(newSilentHub(), func() clock.Instant { return now }).enter(idOf("a"), "")
+	g := newRegistry(newSilentHub(), func() clock.Instant { return now }).enter(idOf("a"), "", new(hold))
 	require.False(t, g.wantedElsewhere())
 	g.announced()
 	require.True(t, g.wantedElsewhere())
-	g.seesLine(true, now.After(-time.Second))
+	g.seesLine(lineEmpty, now.After(-time.Second))
 	require.True(t, g.wantedElsewhere(), "its command was sent before")
-	g.seesLine(true, now.After(time.Second))
+	g.seesLine(lineEmpty, now.After(time.Second))
 	require.False(t, g.wantedElsewhere())
-	g.seesLine(false, now)
+	g.seesLine(lineTaken, now)
 	require.True(t, g.wantedElsewhere())
 }

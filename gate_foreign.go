@@ -48,7 +48,7 @@ func (g *gate) beginForeignTurn(now clock.Instant) {
 func (g *gate) forUs(now clock.Instant) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.alone && !g.foreignTurnDue(now)
+	return g.demand.line == lineEmpty && !g.foreignTurnDue(now)
 }
 
 // foreignTurnEnd returns the end of their turn; false: it is not their turn.

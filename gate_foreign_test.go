@@ -64,9 +64,9 @@ func TestForeignWaiters_TimeBetweenTurnsDoublesUntilOneIsTaken(t *testing.T) {
 func TestGate_ProcessKeepsAKeyThatNoOneElseWaitsFor(t *testing.T) {
 	g, start := newGate()
 	require.False(t, g.forUs(start), "that was not reported yet")
-	g.setAlone(true)
+	g.seesLine(lineEmpty, start)
 	require.True(t, g.forUs(start))
 	require.False(t, g.forUs(start.After(foreignIntervalMin)), "it is the turn of foreign waiters")
-	g.setAlone(false)
+	g.seesLine(lineTaken, start)
 	require.False(t, g.forUs(start), "others stand in the line")
 }

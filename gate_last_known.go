@@ -35,14 +35,6 @@ func (g *gate) sees(s sighting) {
 	g.seen = s
 }
 
-// setAlone records whether the line is empty.
-// This is a hint: the next command notices a waiter that enters the line later.
-func (g *gate) setAlone(alone bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.alone = alone
-}
-
 // asks records that a request begins. If an earlier request is unanswered, its outage continues.
 func (g *gate) asks(now clock.Instant) {
 	g.mu.Lock()

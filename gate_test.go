@@ -41,60 +41,64 @@ func idOf(key string) gateID { return gateID{key: key} }
 func TestGate_ExistsWhileAHoldUsesIt(t *testing.T) {
 	r := newRegistry(newSilentHub(), clock.System)
 	require.Nil(t, r.gate(idOf("a")))
-	first := r.enter(idOf("a"), "channel")
+	one, other := ownedBy("1"), ownedBy("2")
+	first := r.enter(idOf("a"), "channel", one)
 	require.Equal(t, idOf("a"), first.id)
 	require.Equal(t, "channel", first.channel)
-	require.Same(t, first, r.enter(idOf("a"), "channel"), "all that use a key meet at its gate")
-	r.exit(first, new(hold))
+	require.Same(t, first, r.enter(idOf("a"), "channel", other), "all that use a key meet at its gate")
+	r.exit(first, one)
 	require.Same(t, first, r.gate(idOf("a")), "one uses it still")
 	require.Equal(t, 1, gates(r))
-	r.exit(first, new(hold))
+	first.detach(other)
+	require.Same(t, first, r.enter(idOf("a"), "channel", one))
+	r.exit(first, one)
+	require.Same(t, first, r.gate(idOf("a")), "its release is not answered yet")
+	r.exit(first, other)
 	require.Nil(t, r.gate(idOf("a")))
 	require.Zero(t, gates(r))
-	require.NotSame(t, first, r.enter(idOf("a"), "channel"))
+	require.NotSame(t, first, r.enter(idOf("a"), "channel", one))
 }
 
 func TestGate_IsOfOneKeyAndSide(t *testing.T) {
 	r := newRegistry(newSilentHub(), clock.System)
-	all := make(map[*gate]bool)
+	all, h := make(map[*gate]bool), new(hold)
 	for i := range 200 { // more than there are shards
 		for _, side := range []keys.Side{keys.Alone, keys.Writing, keys.Reading} {
-			all[r.enter(gateID{fmt.Sprint(i), side}, "")] = true
+			all[r.enter(gateID{fmt.Sprint(i), side}, "", h)] = true
 		}
 	}
 	require.Len(t, all, 600)
 	require.Equal(t, 600, gates(r))
 	for g := range all {
 		require.Same(t, g, r.gate(g.id))
-		r.exit(g, new(hold))
+		r.exit(g, h)
 	}
 	require.Zero(t, gates(r))
 }
 
 func TestGate_HasOneHoldPerOwner(t *testing.T) {
 	r := newRegistry(newSilentHub(), clock.System)
-	g := r.enter(idOf("a"), "")
+	g := r.enter(idOf("a"), "", ownedBy("0"))
 	holds := []*hold{ownedBy("1"), ownedBy("2"), ownedBy("3")}
 	for _, h := range holds {
 		require.Nil(t, g.find(h.owner))
-		require.True(t, g.add(h))
+		require.Same(t, g, r.enter(idOf("a"), "", h))
 	}
 	for _, h := range holds {
-		require.False(t, g.add(ownedBy(h.owner.Fixed)), "its owner has one")
+		require.Nil(t, r.enter(idOf("a"), "", ownedBy(h.owner.Fixed)), "its owner has one")
 		require.Same(t, h, g.find(h.owner))
 		require.Same(t, h, r.find(idOf("a"), h.owner))
 	}
 	require.Nil(t, r.find(idOf("b"), holds[0].owner))
 	for i, h := range []*hold{holds[1], holds[0], holds[2]} {
-		r.exit(r.enter(g.id, ""), ownedBy(h.owner.Fixed))
+		r.exit(g, ownedBy(h.owner.Fixed))
 		require.Same(t, h, g.find(h.owner), "another hold of the same owner was removed")
-		r.exit(r.enter(g.id, ""), h)
+		r.exit(g, h)
 		require.Nil(t, g.find(h.owner))
-		require.Len(t, r.all(), 2-i)
+		require.Len(t, r.all(), 3-i)
 	}
-	require.True(t, g.add(holds[1]), "its owner may come back")
-	require.True(t, g.add(holds[0]))
-	require.ElementsMatch(t, holds[:2], r.all())
+	require.Same(t, g, r.enter(idOf("a"), "", holds[1]), "its owner may come back")
+	require.Contains(t, r.all(), holds[1])
 }
 
 func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
@@ -102,10 +106,9 @@ func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
 	of := ownedBy("several")
 	want := []*hold{of}
 	for i := range 20 {
-		g := r.enter(idOf(fmt.Sprint(i)), "")
-		require.True(t, g.add(of))
+		r.enter(idOf(fmt.Sprint(i)), "", of)
 		alone := ownedBy(fmt.Sprint("alone", i))
-		require.True(t, g.add(alone))
+		r.enter(idOf(fmt.Sprint(i)), "", alone)
 		want = append(want, alone)
 	}
 	require.ElementsMatch(t, want, r.all())
@@ -118,8 +121,8 @@ func TestGate_IsOneForManyThatComeAndGo(t *testing.T) {
 		h := ownedBy(fmt.Sprint(i))
 		all.Go(func() {
 			for range 500 {
-				g := r.enter(idOf("a"), "")
-				if !g.add(h) || r.find(idOf("a"), h.owner) != h {
+				g := r.enter(idOf("a"), "", h)
+				if r.find(idOf("a"), h.owner) != h {
 					t.Error("another gate, or another hold")
 				}
 				r.exit(g, h)
@@ -133,7 +136,7 @@ func TestGate_IsOneForManyThatComeAndGo(t *testing.T) {
 func TestGate_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
 	hub := newSilentHub()
 	r := newRegistry(hub, clock.System)
-	g := r.enter(idOf("a"), "channel of a")
+	g := r.enter(idOf("a"), "channel of a", new(hold))
 	require.False(t, g.listening())
 	for n := 1; n <= 2; n++ {
 		g.listen()
@@ -158,12 +161,12 @@ func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 		made++
 		return line.New(nil, clock.System, g.id.key, "", polls)
 	}
-	g := r.enter(idOf("a"), "")
+	g := r.enter(idOf("a"), "", new(hold))
 	require.Zero(t, made)
 	first := g.line()
 	require.Same(t, first, g.line())
 	require.Equal(t, 1, made)
-	require.NotSame(t, first, r.enter(idOf("b"), "").line())
+	require.NotSame(t, first, r.enter(idOf("b"), "", new(hold)).line())
 }
 
 // A gate in the line listens for messages to the entries there.
@@ -173,7 +176,7 @@ func TestGate_EntriesListenByTheLine(t *testing.T) {
 	r.newLine = func(g *gate, polls *queue.Bell) *line.Line {
 		return line.New(lineHub{hub}, clock.System, "releases", "grants", polls)
 	}
-	g := r.enter(idOf("a"), "channel of a")
+	g := r.enter(idOf("a"), "channel of a", new(hold))
 	inLine := &queueEntry{gate: g, inLine: true}
 	inLine.listen()
 	require.Equal(t, []string{"releases", "grants"}, hub.channels)

@@ -45,8 +45,6 @@ type hold struct {
 
 	// Other goroutines use these while the hold is acquired.
 	alarm queue.Alarm // wakes the waiter
-	// undos are the undos of what a failed attempt may have on Redis. The caller of Lock waits for them.
-	undos undoWaits
 	// inherited is the entry in the line that the hold received together with the turn; nil: it received none. offered is
 	// the hand-over that was sent for the hold. The queue guards both: Reserve writes them, and they are read after the
 	// ticket was granted, or has left.
@@ -65,14 +63,17 @@ type hold struct {
 	target       *keys.Set
 	queueEntries []queueEntry
 
-	// name, batch and slot are written under mu, by the goroutine that acquires the hold, or by the goroutine that ends
-	// the previous hold and then grants the ticket. The goroutine that ends the hold reads them without mu, because they
-	// no longer change.
-	name  identity.Name
+	name identity.Name
+
+	// batch and slot are written under mu, by the goroutine that acquires the hold, or by the goroutine that ends the previous
+	// hold and then grants the ticket. The goroutine that ends the hold reads them without mu, because they no longer change.
 	batch *batch // of holds that follow one another under one lease; nil: the hold is in no batch
 	slot  *slot  // taken while a command for its keys is in flight: one at a time. Does not change once there is a name
 
 	// mu guards the rest.
+	// undos are the undos of what a failed attempt may have on Redis: the caller of Lock waits for them for a moment, so that
+	// the next attempt, of any owner, does not meet its remains. A hand-over that comes too late adds one.
+	undos    []<-chan struct{}
 	lease    lease.Lease
 	locks    openLocks // at least one while it is held
 	contexts contextSet
@@ -80,7 +81,7 @@ type hold struct {
 	watchdog watchdog
 	cause    error // why the hold ended: wraps ErrLost, ErrClosed or ErrReleased
 	detached bool  // its last Unlock has returned, and its release is sent in the background
-	lingers  bool  // it is detached, and lingers, or has lingered (hold_linger.go)
+	lingered bool  // it is detached, and lingers, or has lingered (hold_linger.go)
 
 	first struct { // saves allocations: most holds need one of each
 		slot    slot
@@ -116,9 +117,8 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 // gates, register returns false, and h is gone.
 func (h *hold) register() bool {
 	for i := range h.target.Keys {
-		g := h.session.registry.enter(gateID{h.target.Keys[i], h.target.Side}, h.target.Channels[i])
-		if !g.add(h) {
-			h.session.registry.exit(g, h)
+		g := h.session.registry.enter(gateID{h.target.Keys[i], h.target.Side}, h.target.Channels[i], h)
+		if g == nil {
 			h.unregister()
 			return false
 		}
@@ -138,11 +138,14 @@ func (h *hold) register() bool {
 func (h *hold) unregister() {
 	h.mu.Lock()
 	h.setPhase(gone)
-	queueEntries := h.queueEntries
+	queueEntries, detached := h.queueEntries, h.detached
 	h.queueEntries = nil
 	h.mu.Unlock()
 	for _, p := range queueEntries {
 		h.session.registry.exit(p.gate, h)
+	}
+	if detached {
+		h.session.detached.Add(-1)
 	}
 }
 
@@ -296,11 +299,11 @@ func (h *hold) giveUp(why error) {
 		fields = append(fields, n.Field)
 	}
 	until := h.session.now().After(lasts)
-	h.undos.add(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, PlaceholderUntil: h.placeholderUntil()}, fields...))
+	h.addUndo(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, PlaceholderUntil: h.placeholderUntil()}, fields...))
 }
 
-// undoName releases, in the background, what h may have on Redis under the retired name n. Without the release it
-// expires within lasts. A late copy of a MultiMutex may also be a request for an entry in the line of one key.
+// undoName is undo for all that h may have on Redis under the name n. A late copy of a request of a MultiMutex may also be one
+// for an entry in the line of one key.
 func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)

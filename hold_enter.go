@@ -52,18 +52,8 @@ func (m *Mutex) covering(holds []*hold) []*hold {
 	if m.err != nil {
 		return nil
 	}
-	n := 0
 	holds = m.find(holds, m.owner(), m.target)
-	for _, h := range holds {
-		h.mu.Lock()
-		for _, key := range h.target.Keys {
-			if m.target.Has(key) {
-				n++
-			}
-		}
-		h.mu.Unlock()
-	}
-	if n < len(m.target.Keys) {
+	if len(missingKeys(holds, m.target)) > 0 {
 		return nil
 	}
 	return holds
@@ -336,14 +326,17 @@ func unlockInner(ctx context.Context, holds []*hold, lock openLock) error {
 }
 
 // missingKeys returns the keys of t that are in none of holds.
-func missingKeys(holds []*hold, t *keys.Set) []string {
-	return slices.DeleteFunc(slices.Clone(t.Keys), func(key string) bool {
-		return slices.ContainsFunc(holds, func(h *hold) bool {
+func missingKeys(holds []*hold, t *keys.Set) (missing []string) {
+	for _, key := range t.Keys {
+		if !slices.ContainsFunc(holds, func(h *hold) bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.target.Has(key)
-		})
-	})
+		}) {
+			missing = append(missing, key)
+		}
+	}
+	return missing
 }
 
 // usable returns why h cannot be re-entered; nil: it can.

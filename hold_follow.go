@@ -21,9 +21,9 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 	// If a delayed copy may create the name again, the name has to be undone after Redis no longer has it. So it cannot
 	// be in a batch.
 	h.mu.Lock()
-	late, lingered := h.name.Late, h.lingers
+	late, lingered := h.name.Late, h.lingered
 	h.mu.Unlock()
-	if h.kind.rename == nil || late || h.settings.replicas.N > 0 || h.givesWay() {
+	if h.kind.rename == nil || late || h.settings.replicas.N > 0 || h.givesWay() || h.session.closed() {
 		return nil
 	}
 	first := h.queueEntries[0]
@@ -96,8 +96,8 @@ func (h *hold) follow(before *hold, n identity.Name, b *batch) {
 	h.lease.Follow(l)
 }
 
-// isNamed records the name under which Redis is about to have the lock, because the previous one was retired.
-func (h *hold) isNamed(n identity.Name) {
+// setName records the name under which Redis is about to have the lock, because the previous one was retired.
+func (h *hold) setName(n identity.Name) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name = n
@@ -121,7 +121,7 @@ func (h *hold) wantedLease() time.Duration {
 func (h *hold) renameConfirmed(b *batch, out redisexec.Outcome, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.batch == b && (h.phase == held || h.phase == acquiring || h.lingers) {
+	if h.batch == b && (h.phase == held || h.phase == acquiring || h.lingered) {
 		_ = h.renewalSettled(out, lease) // there is none
 	}
 }

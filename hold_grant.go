@@ -2,7 +2,6 @@ package relock
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -68,11 +67,12 @@ func (h *hold) reject() {
 	h.forget()
 }
 
-// undo releases, in the background, what the retired name n may have of t. Without the release it expires within lasts.
-// unobserved: no one can have waited for that.
+// undo retires the name n, so that no later request uses a name that is being undone, and releases, in the background, what it
+// may have of t. Without the release that expires within lasts. unobserved: no one can have waited for that.
 func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
+	h.session.identities.Retire(n.Identity)
 	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), PlaceholderUntil: h.placeholderUntil(), Unobserved: unobserved, Late: n.Late}
-	h.undos.add(h.session.undo(p, u, n.Field))
+	h.addUndo(h.session.undo(p, u, n.Field))
 }
 
 // undoGrace is how long a failed Lock waits for its undo. After the undo the next attempt finds a free key, and if the
@@ -85,7 +85,7 @@ func (h *hold) awaitUndo() {
 	timer := time.NewTimer(undoGrace)
 	defer timer.Stop()
 	for {
-		next := h.undos.next()
+		next := h.nextUndo()
 		if next == nil {
 			return
 		}
@@ -99,36 +99,26 @@ func (h *hold) awaitUndo() {
 	}
 }
 
-// undoWaits are the undos of one hold, for a caller that waits until they are settled. A failed Lock does
-// that for a moment, so that the next attempt, of any owner, does not meet its remains on Redis. The zero value
-// has none. It is safe for concurrent use: a hand-over that comes too late adds one from the goroutine of the
-// previous holder.
-type undoWaits struct {
-	mu      sync.Mutex
-	pending []<-chan struct{} // each is closed when it is settled; add and next remove settled ones
+// addUndo adds an undo that the caller of Lock waits for. settled is closed sooner or later.
+func (h *hold) addUndo(settled <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.undos = append(slices.DeleteFunc(h.undos, group.Closed), settled)
 }
 
-// add adds an undo to wait for. settled is closed sooner or later.
-func (w *undoWaits) add(settled <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pending = append(slices.DeleteFunc(w.pending, group.Closed), settled)
-}
-
-// next returns an undo that is not settled yet; nil: all are. It does not block: the caller waits for the
-// channel, and then asks again, because others may have been added.
-func (w *undoWaits) next() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.pending = slices.DeleteFunc(w.pending, group.Closed); len(w.pending) > 0 {
-		return w.pending[0]
+// nextUndo returns an undo that is not settled yet; nil: all are. Others may be added while the caller waits for it.
+func (h *hold) nextUndo() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.undos = slices.DeleteFunc(h.undos, group.Closed); len(h.undos) == 0 {
+		return nil
 	}
-	return nil
+	return h.undos[0]
 }
 
-// forget stops waiting for the undos. They go on in the background.
-func (w *undoWaits) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pending = nil
+// forgetUndos has nobody wait for the undos. They go on in the background.
+func (h *hold) forgetUndos() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.undos = nil
 }

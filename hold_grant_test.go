@@ -7,14 +7,14 @@ import (
 )
 
 func TestUndo_WhatIsSettledIsNotWaitedFor(t *testing.T) {
-	var w undoWaits
-	require.Nil(t, w.next())
+	h := new(hold)
+	require.Nil(t, h.nextUndo())
 	first, second := make(chan struct{}), make(chan struct{})
-	w.add(first)
-	w.add(second)
-	require.EqualValues(t, first, w.next())
+	h.addUndo(first)
+	h.addUndo(second)
+	require.EqualValues(t, first, h.nextUndo())
 	close(first)
-	require.EqualValues(t, second, w.next())
-	w.forget()
-	require.Nil(t, w.next())
+	require.EqualValues(t, second, h.nextUndo())
+	h.forgetUndos()
+	require.Nil(t, h.nextUndo())
 }

@@ -2,10 +2,11 @@ package relock
 
 import (
 	"context"
+	"errors"
 
-	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // How one command on Redis hands the lock over to the next local waiter. It is used if a hand-over before Redis has the
@@ -15,6 +16,9 @@ import (
 // successor reserves the ticket of the next local waiter, if that waiter wants the same keys as h and the turn of this
 // process is not over. crowded: there is a local waiter, but it is the turn of others.
 func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
+	if h.session.closed() { // all waiters leave
+		return nil, false
+	}
 	for _, p := range h.queueEntries[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
 			return nil, false // a waiter wants only some of the keys
@@ -66,57 +70,40 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	case out.Err != nil:
 		next.undoName(to, next.settings.TTL) // before the waiter can leave: its Lock waits for the undo
 		ticket.Refuse()
-		if out.Refused {
-			return true, h.releaseAfterHandover(ctx, s, began, func() { next.undoName(to, next.settings.TTL) })
+		if !out.Refused {
+			return true, h.abandon(out.Err)
 		}
-		return true, h.abandon(out.Err)
+		// Redis rejected one copy, and did not answer another. If that is executed before the release, the new name has the keys, and
+		// is undone again, because the undo may have come before the copy.
+		err := h.release(ctx, s, false)
+		if errors.Is(err, lockerr.ErrNotOnRedis) {
+			next.undoName(to, next.settings.TTL)
+			err = h.notOurs(began, redisexec.Outcome{Ambiguous: true})
+		}
+		return true, err
 	case !g.Held:
 		err := h.notOurs(began, out)
 		ticket.Refuse()
 		h.leave()
 		h.other.wake()
 		return true, err
-	case out.Unconfirmed != nil: // the lock left h, but the waiter does not hold it, and tries by itself
-		c.identities.Retire(id)
-		next.undoName(to, next.settings.TTL)
-		ticket.Refuse()
-		h.leave()
-		return true, nil
 	}
-	next.receive(to, out.Sent, next.settings.TTL, 0)
-	if !h.queueEntries[0].ticket.Grant(ticket) {
-		h.passOn(next, to, out.Sent)
-		return true, nil
-	}
-	for i, p := range h.queueEntries {
-		p.gate.answered()
-		if i > 0 {
-			p.ticket.Replace(next.queueEntries[i].ticket) // next waits for it
+	if out.Unconfirmed == nil {
+		next.receive(to, out.Sent, next.settings.TTL, 0)
+		if h.queueEntries[0].ticket.Grant(ticket) {
+			for i, p := range h.queueEntries {
+				p.gate.answered()
+				if i > 0 {
+					p.ticket.Replace(next.queueEntries[i].ticket) // next waits for it
+				}
+			}
+			return true, nil
 		}
 	}
+	// The lock has left h, and the waiter does not hold it: too few replicas confirmed it, or the waiter has left.
+	next.undoName(to, next.settings.TTL)
+	ticket.Refuse()
+	h.leave()
+	h.other.wake()
 	return true, nil
-}
-
-// passOn handles a grant for a waiter that has left: in the background, the client hands the lock on or releases it. The
-// waiter's Lock, not the caller of Unlock, waits for that for a short time.
-func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
-	orphan := newHold(h.session, h.kind, next.owner, h.target, next.settings)
-	orphan.phase = ending
-	orphan.receive(granted, sent, next.settings.TTL, 0)
-	for _, p := range h.queueEntries {
-		before := p.ticket
-		p.gate, p.ticket = h.session.registry.enter(p.gate.id, p.gate.channel), p.queue.Ticket(orphan, &orphan.alarm)
-		orphan.queueEntries = append(orphan.queueEntries, p)
-		before.Replace(p.ticket)
-	}
-	passed := make(chan struct{})
-	next.undos.add(passed)
-	h.session.goroutines.Go(func() {
-		defer close(passed)
-		ctx := h.session.limits.After(next.settings.unlockTimeout)
-		// After an error the name is already being undone in the background.
-		if orphan.finish(ctx, next.settings) != nil {
-			orphan.awaitUndo()
-		}
-	})
 }

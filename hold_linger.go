@@ -50,27 +50,25 @@ func (h *hold) linger(s *settings) bool {
 	if _, waiting := p.queue.Handoffs(); waiting || lasts <= 0 {
 		return false
 	}
-	most, ask := p.gate.mayLinger(now)
+	p.gate.mu.Lock()
+	most, _ := p.gate.mayLinger(now)
+	p.gate.mu.Unlock()
 	if most <= 0 {
 		return false
 	}
 	h.detach()
 	b := h.joinBatch()
 	h.mu.Lock()
-	h.lingers = true
+	h.lingered = true
 	l := &lingering{hold: h, batch: b, settings: s, lasted: now.Since(h.lease.Acquired()), until: now.After(lasts)}
 	h.mu.Unlock()
-	for tries := 1; ; tries++ {
-		if ask || !proven {
-			b.keepLease()
-		}
-		if p.gate.beginLingering(l, min(lasts, most), most, ask) {
-			break
-		}
-		if most, ask = p.gate.mayLinger(now); most <= 0 || tries == 2 {
-			l.release()
-			return true
-		}
+	begun, ask := p.gate.beginLingering(l, now)
+	if !begun { // another owner has come, or the subscription was lost
+		l.release()
+		return true
+	}
+	if ask || !proven {
+		b.keepLease()
 	}
 	h.mu.Lock()
 	h.wake() // a TryLock of the same owner, which took it for a hold that is being released
@@ -101,7 +99,6 @@ func (l *lingering) handOver() bool {
 		return false
 	}
 	l.hold.unregister()
-	l.hold.session.detached.Add(-1)
 	l.hold.reportReleased(l.lasted, nil)
 	return true
 }
@@ -110,8 +107,8 @@ func (l *lingering) handOver() bool {
 func (l *lingering) release() {
 	h := l.hold
 	h.session.releases.Go(func() {
-		defer h.session.detached.Add(-1)
 		err := h.finish(h.session.limits.After(l.settings.unlockTimeout), l.settings)
+		h.unregister()
 		if errors.Is(err, ErrLost) {
 			err = nil // nobody held it any more
 		}
@@ -120,37 +117,36 @@ func (l *lingering) release() {
 	})
 }
 
-// mayLinger returns for how long a hold may linger at g: 0 if another owner wants the key, or could not make itself known.
-// ask: Redis has to be asked for the line, because a waiter may have come before announcements arrived.
-func (g *gate) mayLinger(now clock.Instant) (most time.Duration, ask bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// mayLinger returns for how long a hold may linger at g: 0 if another owner wants the key, or could not make itself known. live:
+// another owner can. mu is held.
+func (g *gate) mayLinger(now clock.Instant) (most time.Duration, live bool) {
 	d := &g.demand
-	if d.wanted {
+	if d.line == lineTaken {
 		return 0, false
 	}
 	if g.subscribe(); d.since == (clock.Instant{}) {
 		d.since = now
 	}
 	if !d.announcements.Live() {
-		return confirmsWithin - now.Since(d.since), false // subscriptionChanged asks
+		return confirmsWithin - now.Since(d.since), false
 	}
-	return maxTTL, !d.checked
+	return maxTTL, true
 }
 
-// beginLingering lets l linger for the time lasts at most. most and asked are what mayLinger returned; false: the subscription was
-// confirmed or lost since, so l must not linger on these terms.
-func (g *gate) beginLingering(l *lingering, lasts, most time.Duration, asked bool) bool {
+// beginLingering lets l linger, if a hold still may. ask: Redis has to be asked for the line, because a waiter may have come before
+// announcements arrived. Before they do, subscriptionChanged asks.
+func (g *gate) beginLingering(l *lingering, now clock.Instant) (begun, ask bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d := &g.demand
-	live := d.announcements.Live()
-	if live != (most == maxTTL) || live && !d.checked && !asked {
-		return false
+	most, live := g.mayLinger(now)
+	if most <= 0 {
+		return false, false
 	}
+	d := &g.demand
+	ask = live && !d.checked
 	d.checked, d.lingering = live, l
-	l.timer = time.AfterFunc(lasts, func() { g.endLingering(l) })
-	return true
+	l.timer = time.AfterFunc(min(most, now.Until(l.until)), func() { g.endLingering(l) })
+	return true, ask
 }
 
 // takeLingering removes the hold that lingers, and returns it for the caller to pass on or to release; nil: there is none.

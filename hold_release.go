@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -37,8 +36,8 @@ import (
 //     always tries.
 //
 // What can come late: a delayed copy of the release, whose name holds nothing any more; a delayed copy of the hand-over,
-// whose new name is undone after its old one (releaseAfterHandover); a waiter that leaves while the lock is handed to it
-// (passOn); and an answer after the deadline (notOurs).
+// whose new name is undone after its old one (handOver); a waiter that leaves while the lock is handed to it
+// (its name is undone); and an answer after the deadline (notOurs).
 
 // unlock removes one open Lock of t from h, whatever Redis answers. The last one ends the hold, locally first. On Redis the
 // lock is then handed over to the next local waiter, or released.
@@ -79,10 +78,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		return nil
 	case s.asyncUnlock && h.session.releases.Len() < mostReleases:
 		h.detach()
-		h.session.releases.Go(func() {
-			defer h.session.detached.Add(-1)
-			h.session.noteRelease(h.finishAndReport(s))
-		})
+		h.session.releases.Go(func() { h.session.noteRelease(h.finishAndReport(s)) })
 		return nil
 	default:
 		return h.finishAndReport(s)
@@ -115,6 +111,7 @@ func (h *hold) isDetached() bool {
 // finishAndReport ends h on Redis, and calls the hook Released.
 func (h *hold) finishAndReport(s *settings) error {
 	err := h.finish(h.session.limits.After(s.unlockTimeout), s)
+	h.unregister()
 	h.reportReleased(h.session.now().Since(h.lease.Acquired()), err)
 	return err
 }
@@ -149,19 +146,16 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 		return h.sendCounts(ctx, s)
 	}
 	// This is not left to the next command, which may be a renewal and would extend keys without an open Lock.
-	h.session.goroutines.Go(func() { h.stepLate(s) })
+	h.session.goroutines.Go(func() {
+		if !h.slot.take(h.session.background) {
+			return
+		}
+		defer h.slot.free()
+		ctx, cancel := context.WithTimeout(h.session.background, s.unlockTimeout)
+		defer cancel()
+		_ = h.sendCounts(ctx, s) // the Unlock has returned that Redis has not confirmed the count
+	})
 	return fmt.Errorf("released one of several holds locally, but Redis has not confirmed the new count yet: %w", lockerr.Ended(ctx))
-}
-
-// stepLate is step in the background, after the Unlock has returned.
-func (h *hold) stepLate(s *settings) {
-	if !h.slot.take(h.session.background) {
-		return
-	}
-	defer h.slot.free()
-	ctx, cancel := context.WithTimeout(h.session.background, s.unlockTimeout)
-	defer cancel()
-	_ = h.sendCounts(ctx, s) // the Unlock has returned that Redis has not confirmed the count
 }
 
 // sendCounts is step with the slot taken.
@@ -182,8 +176,7 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	if freed != nil {
 		e = h.confirmsPlaceholder(ctx, e)
 	}
-	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
-	answer, out := p.Release(ctx, e, t, n.Field, counts)
+	answer, out := protocol.ReleaseUntil(ctx, h.kind.protocol, e, t, n.Field, counts, h.session.now, keep)
 	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
@@ -259,10 +252,8 @@ func (h *hold) shrink(counts []int) {
 	}
 }
 
-// finish hands the lock over, or releases it. Before it, h is ending; after it, h is gone. The answer counts for all holds
-// of the batch that ended before.
+// finish hands the lock over, or releases it. h is ending. The answer counts for all holds of the batch that ended before.
 func (h *hold) finish(ctx context.Context, s *settings) error {
-	defer h.unregister()
 	if answer := h.handOverLocally(s); answer != nil {
 		return h.awaitAnswer(ctx, answer)
 	}
@@ -298,18 +289,6 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	return err
 }
 
-// releaseAfterHandover is release after a hand-over that was sent at began, if Redis rejected one copy and did not answer
-// another. If the other copy is executed before the release, the new name has the keys. Then undo releases that name
-// again, because an earlier undo may have come before the copy.
-func (h *hold) releaseAfterHandover(ctx context.Context, s *settings, began clock.Instant, undo func()) error {
-	err := h.release(ctx, s, false)
-	if errors.Is(err, lockerr.ErrNotOnRedis) {
-		undo()
-		return h.notOurs(began, redisexec.Outcome{Ambiguous: true})
-	}
-	return err
-}
-
 // zeros is only read.
 var zeros [4]int
 
@@ -333,8 +312,8 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	h.mu.Unlock()
 	n := h.onRedis()
 	e, began := h.confirmsPlaceholder(ctx, h.releaseOptions(s)), h.session.now()
-	p := protocol.LeavingPlaceholder(h.kind.protocol, h.session.now, keep)
-	answer, out := p.Release(ctx, e, t.Lacking(n.Absent), n.Field, noneLeft(len(h.queueEntries)))
+	none := noneLeft(len(h.queueEntries))
+	answer, out := protocol.ReleaseUntil(ctx, h.kind.protocol, e, t.Lacking(n.Absent), n.Field, none, h.session.now, keep)
 	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
@@ -349,8 +328,7 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	for i, p := range h.queueEntries {
 		p.gate.answered()
 		if len(h.queueEntries) == 1 && !answer.Placeholder {
-			p.gate.setAlone(!answer.Granted)
-			p.gate.seesLine(!answer.Granted, out.Sent)
+			p.gate.seesLine(lineIs(answer.Granted), out.Sent)
 		}
 		if h.kind.lined != nil && crowded && !answer.Granted {
 			p.gate.beginForeignTurn(h.session.now())

@@ -61,7 +61,7 @@ func TestHold_LostNameIsRetiredBeforeTheLossShows(t *testing.T) {
 }
 
 // A waiter that was offered the lock under a name, and has left in doubt about it, may be
-// the next in line again when its grant is handed on.
+// the next in the queue again.
 func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	c := LocksOn(t, redistest.Mini(t).Client(t))
 	key := redistest.Key(t)
@@ -350,13 +350,13 @@ func BenchmarkRegistry(b *testing.B) {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
 			r := newRegistry(nil, clock.System)
 			for i := range names {
-				r.enter(gateID{key: fmt.Sprintf("other-%d", i)}, "channel")
+				r.enter(gateID{key: fmt.Sprintf("other-%d", i)}, "channel", new(hold))
 			}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				key, h := fmt.Sprintf("key-%p", pb), new(hold)
 				for pb.Next() {
-					r.exit(r.enter(gateID{key: key}, "channel"), h)
+					r.exit(r.enter(gateID{key: key}, "channel", h), h)
 				}
 			})
 		})

@@ -210,7 +210,7 @@ func (m *Mutex) run(ctx context.Context, fn func(ctx context.Context) error, unl
 	above := nearestHoldContext(ctx)
 	ctx = m.Context(ctx)
 	x, _ := ctx.(*holdContext)
-	defer x.endUpTo(above, lockerr.Wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	defer x.endUpTo(above, lockerr.Wrap("do", m.Name(), ErrReleased)) // also if other Locks are open
 	if ctx.Err() != nil && m.HoldCount() == 0 {
 		return nil // what unlock returns
 	}

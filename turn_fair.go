@@ -89,7 +89,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	}
 	g, out := t.waiter.enqueue(a.newName())
 	if g, out = a.answered(t.waiter.name, g, out); g.Held { // an entry is no hold: replicas need not confirm it
-		a.hold.queueEntries[0].gate.seesLine(true, out.Sent) // a newcomer is served only then
+		a.hold.queueEntries[0].gate.seesLine(lineUnknown, out.Sent)
 		out = t.confirm()
 		g.Held = out.Err == nil
 	}
@@ -104,8 +104,7 @@ func (t *fairTurn) end(bool) { t.waiter.end() }
 func (t *fairTurn) accept() {
 	a, s := t.a, t.waiter.status()
 	gate := a.hold.queueEntries[0].gate // the line may have other entries
-	gate.setAlone(false)
-	gate.seesLine(false, s.Proof)
+	gate.seesLine(lineTaken, s.Proof)
 	// The grant happened after the last answered poll, or was its answer. The lease counts from that request, which is
 	// too early rather than too late.
 	n := t.waiter.name

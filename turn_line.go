@@ -176,7 +176,6 @@ func (w *lineWaiter) end() {
 
 // giveUp gives up the entry, or the lock if the entry was granted.
 func (w *lineWaiter) giveUp() {
-	w.a.hold.session.identities.Retire(w.name.Identity)
 	// mutant: fair-entry-left
 	w.undo()
 	w.drop()
@@ -191,7 +190,7 @@ func (w *lineWaiter) gone() {
 	w.drop()
 }
 
-// undo releases, in the background, the entry and the lock that its retired name may have. A poll in flight may renew the
+// undo releases, in the background, the entry and the lock that its name may have. A poll in flight may renew the
 // entry once more, and a delayed copy of the request may get the lock for the whole TTL.
 func (w *lineWaiter) undo() {
 	lasts := max(w.a.hold.settings.TTL, 2*w.a.hold.settings.EntryLease())

@@ -230,8 +230,6 @@ func (t *multiTurn) giveUp() {
 		return
 	}
 	a := t.a
-	a.hold.session.identities.Retire(t.kept.Identity)
-	// The name is retired before the undo, so that no later request uses a name that is being undone.
 	a.hold.undoName(t.kept, a.hold.settings.TTL)
 	if t.hasEntry() {
 		t.leaveLine()

@@ -220,7 +220,7 @@ func (a *attempt) tryFree() (protocol.Grant, redisexec.Outcome) {
 	g, out := a.hold.kind.lined.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
 	a.doubted(n, g, out)
 	if g, out = a.answered(n, g, out); g.Held {
-		a.hold.queueEntries[0].gate.seesLine(true, out.Sent) // otherwise the line would have the lock
+		a.hold.queueEntries[0].gate.seesLine(lineUnknown, out.Sent)
 	}
 	return g, out
 }

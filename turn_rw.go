@@ -96,7 +96,6 @@ func (t *writerTurn) withdraw() {
 		return
 	}
 	a := t.queue.a
-	a.hold.session.identities.Retire(t.claimed)
 	claim := t.claimed.Of(a.hold.target, a.hold.owner)
 	a.hold.undoName(claim, a.hold.settings.TTL)
 }

@@ -66,9 +66,8 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if l.strict || s.Fencing {
 		return l.take(ctx, e, t, field, s)
 	}
-	once := e
-	once.RequiredKeys = 1
-	r, out := l.run(ctx, once, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
+	e.RequiredKeys = 1 // the line says only whether the lock is free
+	r, out := l.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
 	g, out := understood(r.grant(t, false), out, &r)
 	// If there is no grant, and the holder is the empty string, the lock is free, and has a line. Its entries may belong to
 	// dead processes, or wait during a turn of foreign waiters. Only the other script can find out.
@@ -168,7 +167,7 @@ func (r *reply) entryStatus(i int, t *keys.Set) EntryStatus {
 	}
 }
 
-// Release gives the lock and the place in the line up. A count that is not 0 is a plain
+// Release gives up the lock and the entry in the line. A count that is not 0 is a plain
 // lock's matter.
 func (l *Lined) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	if counts[0] > 0 {

@@ -24,40 +24,28 @@ var (
 	RWPlaceholderScript = newReadWriteScript(rwPlaceholderSource)
 )
 
-// LeavingPlaceholder returns p with releases that leave a placeholder on each key, until then. After that time, or if
-// until is zero, they release the key.
-func LeavingPlaceholder(p Protocol, now clock.Clock, until clock.Instant) Protocol {
+// ReleaseUntil is the Release of p, and leaves a placeholder on each key with the count 0 until the end of its min hold. The zero
+// until has ended.
+func ReleaseUntil(ctx context.Context, p Protocol, e redisexec.CallOptions, t *keys.Set, field string, counts []int, now clock.Clock, until clock.Instant) (Released, redisexec.Outcome) {
 	if until == (clock.Instant{}) {
-		return p
+		return p.Release(ctx, e, t, field, counts)
 	}
-	return leavingPlaceholder{p, now, until}
-}
-
-// leavingPlaceholder is a protocol whose Release is a LeavePlaceholder while the min hold lasts.
-type leavingPlaceholder struct {
-	Protocol
-	now   clock.Clock
-	until clock.Instant
-}
-
-// Release implements [Protocol]. Keys with the count 0 get a placeholder first. Then the counts of the others are set.
-func (k leavingPlaceholder) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	// By the monotonic clock alone: a wall clock that is set forward must not end the min hold too early.
-	rest, freed := k.now().UntilMono(k.until), t.Without(counts)
+	rest, freed := now().UntilMono(until), t.Without(counts)
 	// mutant: min-hold-ignored
 	if rest <= 0 || freed == nil {
-		return k.Protocol.Release(ctx, e, t, field, counts)
+		return p.Release(ctx, e, t, field, counts)
 	}
-	answer, out := k.LeavePlaceholder(ctx, e, freed, field, k.until, rest)
+	answer, out := p.LeavePlaceholder(ctx, e, freed, field, until, rest)
 	answer.Placeholder = true
 	if out.Err != nil || len(freed.Keys) == len(t.Keys) {
 		return answer, out
 	}
 	// If this fails, the caller leaves the placeholders again, which changes nothing.
 	held := slices.DeleteFunc(slices.Clone(t.Keys), freed.Has)
-	levels := slices.DeleteFunc(slices.Clone(counts), func(n int) bool { return n == 0 })
+	left := slices.DeleteFunc(slices.Clone(counts), func(n int) bool { return n == 0 })
 	e.Replicas = redisexec.Replicas{} // they confirm placeholders
-	others, outOthers := k.Protocol.Release(ctx, e, t.Only(held), field, levels)
+	others, outOthers := p.Release(ctx, e, t.Only(held), field, left)
 	outOthers.Ambiguous, outOthers.Unconfirmed = outOthers.Ambiguous || out.Ambiguous, out.Unconfirmed
 	answer.Ours = answer.Ours && others.Ours
 	return answer, outOthers
@@ -71,20 +59,20 @@ func (p *Plain) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions, t
 	return p.leavePlaceholder(ctx, e, t, t.Freeing, field, keys.Placeholder(field, until), rest)
 }
 
-// LeavePlaceholder implements [Protocol]. Like a release it gives up the place in the line.
+// LeavePlaceholder implements [Protocol]. Like a release it gives up the entry in the line.
 func (l *Lined) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
 	line := keys.LineOf(t.Keys[0])
 	return l.leavePlaceholder(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), field, keys.Placeholder(field, until), rest)
 }
 
 // leavePlaceholder is LeavePlaceholder with all KEYS of the script: the locks, and then the keys that it also changes.
-func (p *Plain) leavePlaceholder(ctx context.Context, e redisexec.CallOptions, t *keys.Set, words []any, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
+func (p *Plain) leavePlaceholder(ctx context.Context, e redisexec.CallOptions, t *keys.Set, all []any, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
 	args := []any{from, to, wholeMillis(rest), p.publishCommand()}
 	for _, channel := range t.Channels {
 		args = append(args, channel)
 	}
 	e.RequiredKeys = len(t.Keys)
-	r, out := p.run(ctx, e, PlaceholderScript, words, args...)
+	r, out := p.run(ctx, e, PlaceholderScript, all, args...)
 	return understood(r.released(), out, &r)
 }
 

@@ -91,8 +91,8 @@ func (n *node) settle(u undo.Name) bool {
 	if e := (redisexec.CallOptions{Attempts: 2}); u.Unobserved {
 		_, out = n.plain.ReleaseQuietly(n.env.Ctx, e, u.Keys, u.Field)
 	} else {
-		p := protocol.LeavingPlaceholder(n.plain, n.env.Now, u.PlaceholderUntil)
-		_, out = p.Release(n.env.Ctx, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
+		none := make([]int, len(u.Keys.Keys))
+		_, out = protocol.ReleaseUntil(n.env.Ctx, n.plain, e, u.Keys, u.Field, none, n.env.Now, u.PlaceholderUntil)
 	}
 	// While the client is being closed, one try is enough: a silent minority must not delay Close.
 	return out.Err == nil || redisexec.ForGood(out.Err) || group.Closed(n.env.Closing)
