@@ -224,7 +224,8 @@ func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name,
 // because it is news of the key, not of the batch. The lease on Redis now belongs to the current holder.
 func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.answered()
-	if b.gate.seesLine(lineIs(waiters > 0), out.Sent); waiters > 0 {
+	// If Redis did not say how many wait (-1), some may.
+	if b.gate.seesLine(lineIs(waiters != 0), out.Sent); waiters > 0 {
 		b.gate.notifyWanted()
 	}
 	b.mu.Lock()

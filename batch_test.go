@@ -214,13 +214,14 @@ func TestRename_IsNotSentForABatchThatIsOver(t *testing.T) {
 
 func TestBatch_AnswerIsRecordedAtTheGate(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		for i, waiters := range []int{0, 2, 0} {
+		for i, waiters := range []int{0, 2, 0, -1} { // -1: unknown
 			b.gate.asks(b.session.now())
 			b.follows(b.next(fmt.Sprint("next", i)))
 			b.answers(renamed{ours: true, waiters: waiters})
 			_, out := b.gate.lastKnown(b.session.now())
 			require.Equal(t, outage{}, out)
 			require.Equal(t, waiters == 0, b.gate.forUs(b.session.now()))
+			require.Equal(t, waiters != 0, b.gate.wantedElsewhere())
 		}
 	})
 }

@@ -36,7 +36,7 @@ type demand struct {
 type lineState uint8
 
 const (
-	lineUnknown lineState = iota // also after a grant: the line was empty then, but others may have come since
+	lineUnknown lineState = iota // or a grant has shown that those who waited do so no longer
 	lineEmpty
 	lineTaken
 )
@@ -139,11 +139,13 @@ func (g *gate) announced() {
 }
 
 // seesLine records what follows for the line from the answer to a command that was sent at sent. That nobody is known to wait does
-// not count if the answer is older than an announcement.
+// not count if the answer is older than an announcement. lineUnknown is for a grant, which says less than an answer about the line.
 func (g *gate) seesLine(line lineState, sent clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if line == lineTaken || sent.Since(g.demand.announced) > 0 {
+	switch {
+	case line == lineUnknown && g.demand.line == lineEmpty:
+	case line == lineTaken || sent.Since(g.demand.announced) > 0:
 		g.demand.line = line
 	}
 }

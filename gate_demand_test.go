@@ -94,3 +94,18 @@ func TestGate_AnswerFromBeforeAnAnnouncementDoesNotCount(t *testing.T) {
 	g.seesLine(lineTaken, now)
 	require.True(t, g.wantedElsewhere())
 }
+
+// A batch of local hand-overs goes on beyond its limit only behind an empty line.
+func TestGate_GrantDoesNotHideWhatIsKnownOfTheLine(t *testing.T) {
+	now := clock.Instant{}.After(time.Hour)
+	g := newRegistry(newSilentHub(), func() clock.Instant { return now }).enter(idOf("a"), "", new(hold))
+	g.seesLine(lineUnknown, now)
+	require.False(t, g.forUs(now), "nothing is known")
+	g.seesLine(lineEmpty, now)
+	g.seesLine(lineUnknown, now)
+	require.True(t, g.forUs(now))
+	g.seesLine(lineTaken, now)
+	g.seesLine(lineUnknown, now)
+	require.False(t, g.forUs(now), "others may have come since")
+	require.False(t, g.wantedElsewhere())
+}

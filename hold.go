@@ -63,7 +63,7 @@ type hold struct {
 	target       *keys.Set
 	queueEntries []queueEntry
 
-	name identity.Name
+	name identity.Name // guarded by mu
 
 	// batch and slot are written under mu, by the goroutine that acquires the hold, or by the goroutine that ends the previous
 	// hold and then grants the ticket. The goroutine that ends the hold reads them without mu, because they no longer change.

@@ -375,6 +375,7 @@ func (h *hold) enter(ctx context.Context, lock openLock) error {
 	// The slot is taken, so no renewal is sent meanwhile.
 	left := h.lease.Left(h.session.now())
 	e := h.session.paced(tryOptions, h.settings.TTL).ConfirmedBy(h.locks.replicas().And(lock.settings.replicas).Within(left / 4))
+	e.Renews = true
 	h.lease.Lengthen(lock.settings.TTL)
 	h.mu.Unlock()
 	h.other.lengthen(lock.settings.TTL)

@@ -18,7 +18,7 @@ import (
 //   - A hold that lingers is in demand.lingering of its gate. Who removes it there ends the lingering, and nobody else does.
 //   - It lingers only while its lease is proven for another third of the TTL. So the next hold has the time to renew it.
 //   - It lingers only while waiters of other processes can make themselves known: this process is subscribed to their
-//     announcements, or the subscription is about to be confirmed. The line was empty at the last answer.
+//     announcements, or the subscription is about to be confirmed. No owner is known to wait.
 //   - After a TTL the lock is released, whatever is known: Redisson, and users without permission for the line, do not
 //     announce that they wait.
 //   - No Unlock waits for an answer on its behalf. So no command is sent for it, except to keep the lease.

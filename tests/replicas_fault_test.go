@@ -177,6 +177,8 @@ func TestReplicas_ConcurrentWaitsAreBounded(t *testing.T) {
 func TestReplicas_RenewalsDoNotWaitBehindNewLocks(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithTTL(time.Minute), relock.WithReplicas(1, 10*time.Second))
 	b.locked(b.locks.Mutex(b.key, relock.WithRenewInterval(time.Second)))
+	idle := b.locks.Mutex(b.key + "-again")
+	b.locked(idle)
 	b.pause()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -185,6 +187,10 @@ func TestReplicas_RenewalsDoNotWaitBehindNewLocks(t *testing.T) {
 		all = append(all, locktest.NewActor(t).Lock(ctx, b.locks.Mutex(fmt.Sprintf("%s-%d", b.key, i))))
 	}
 	redistest.Eventually(t, "it is sent", func() bool { return b.relay.Count(locktest.RunsOf(protocol.RenewScript)) > 0 })
+	again, end := context.WithTimeout(ctx, time.Second)
+	defer end()
+	require.Error(t, idle.Lock(again))
+	require.Positive(t, b.relay.Count(locktest.RunsOf(protocol.ReenterScript)), "nor does a re-entry")
 	for _, result := range all {
 		require.Empty(t, result, "it waits for the replicas, or for room")
 	}
@@ -194,6 +200,7 @@ func TestReplicas_RenewalsDoNotWaitBehindNewLocks(t *testing.T) {
 	}
 	b.resume()
 	_ = b.locks.Mutex(b.key).Unlock() // replicas need not confirm that
+	_ = idle.Unlock()
 	b.awaitFree(b.key)
 }
 

@@ -692,32 +692,6 @@ func TestSemaphore_MinHoldDelaysNoWaiterBeyondItsEnd(t *testing.T) {
 	})
 }
 
-// The others would ask once for each end, although they are not served then.
-func TestSemaphore_OnlyTheFirstInLineAsksAtTheEndOfAMinHold(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		const limit, reserved = 100, time.Minute
-		rdb := b.Client(t)
-		s := locksOn(t, rdb).Semaphore("s", limit, relock.WithMinHold(reserved))
-		for range limit { // one ends in each 100 ms
-			useUp(t, s, 1)
-			time.Sleep(100 * time.Millisecond)
-		}
-		time.Sleep(reserved - limit*100*time.Millisecond - time.Second)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		first := acquiring(ctx, s, limit)
-		awaitWaiting(t, s, 1)
-		relay, behind := locktest.RelayedTo(t, b)
-		second := acquiring(ctx, locksOn(t, behind).Semaphore("s", limit), 1)
-		awaitWaiting(t, s, 2)
-		time.Sleep(10 * time.Second)
-		require.Less(t, relay.Count(locktest.RunsOf(protocol.PermitPollScript)), 10, "one for each 1.7 s, and not one for each end")
-		cancel()
-		require.ErrorIs(t, redistest.Receive(t, first).err, context.Canceled)
-		require.ErrorIs(t, redistest.Receive(t, second).err, context.Canceled)
-	})
-}
-
 // The permit's own lease must not keep its key, when the reservation that replaced it is over.
 func TestSemaphore_KeyGoesWithTheMinHold(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {

@@ -192,7 +192,7 @@ func (c *Checker) publish(w *Waiter, k *known, asOf clock.Instant) {
 	if len(w.Holds) == 0 || k.wait.Seq > 0 && asOf.Mono-k.published.Mono < interval {
 		return
 	}
-	if !utf8.ValidString(strings.Join(w.For, "")) { // in JSON it would be another name
+	if !utf8.ValidString(strings.Join(w.For, " ")) { // in JSON it would be another name
 		return
 	}
 	k.wait = Wait{

@@ -25,7 +25,8 @@ type CallOptions struct {
 	// when another copy will be sent. It runs on the goroutine of the call, and delays it.
 	Unanswered func(err error)
 
-	// Renews: the command extends a hold. If replicas have to confirm it, it does not wait behind scripts that may yet acquire a lock.
+	// Renews: the command is for a hold that exists. If replicas have to confirm it, it does not wait behind scripts that may yet
+	// acquire a lock.
 	Renews bool
 	// Batchable: the command is a renewal that may be sent together with others.
 	Batchable bool

@@ -7,7 +7,7 @@
 -- Replies
 --   1                        field has a permit, for at least the lease
 --   {0, ms, 1, member}       there is no room, or others wait; the permit that ends first does so in that time
---   {0, ms, 1, member, 0}    and field waits in the line; ms = -1 if others are before it: they ask then
+--   {0, ms, 1, member, 0}    and field waits in the line
 --   {-1, 1}                  the key is no semaphore
 --   {-4, 1}                  the key of the line contains something else
 --
@@ -61,7 +61,6 @@ if not redis.call('zscore', set, field) then
       local reply = full(now)
       if ARGV[6] then
         enqueue(field, ARGV[6], limit, ARGV[7], count, ARGV[8])
-        if redis.call('zrange', queue, '0', '0')[1] ~= field then reply[2] = -1 end
         reply[5] = 0
       end
       return reply

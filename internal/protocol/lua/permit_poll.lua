@@ -5,8 +5,7 @@
 --       cannot be counted here), and for each waiter: field, lease of its entry (ms), limit
 --
 -- Replies
---   {0, ms, member, status, 0, ...}   the permit that ends first, and in what time (-1 if another process is first in line: it
---                                     polls then); then for each waiter:
+--   {0, ms, member, status, 0, ...}   the permit that ends first, and in what time; then for each waiter:
 --                                     0 = it waits, for its entry's lease; 1 = it has a permit, for at least
 --                                     that, 2 = since this poll; -1 = neither
 --   {-1, 1}                           the key is no semaphore
@@ -26,7 +25,6 @@ local waiting = keep_alive(now, count)
 local _, served = serve_all(publish, count, used, now)
 
 local next = full(now)
-if not waiting[redis.call('zrange', queue, '0', '0')[1]] then next[2] = -1 end
 local reply = {0, next[2], next[4]}
 for i = 3, #ARGV, 3 do
   local field, status = ARGV[i], -1

@@ -143,8 +143,8 @@ end
 -- tickets of all its entries that were served. used is the weight in use. Returns the new one, a table that contains the
 -- fields that were served, and the least number of receivers of a message; nil if none was sent.
 -- A share that stays reserved after its release ends without any script. So the process of the first entry that still waits
--- is asked to poll, and learns when that is: after such a release, and if the entry may just have become the first (asks).
-local function serve_all(publish, count, used, now, asks)
+-- is asked to poll, and learns when that is: after such a release (keeps), and if the entry has just become the first.
+local function serve_all(publish, count, used, now, keeps)
   local served, channels, payloads = {}, {}, {}
   local head = first(count)
   while head do
@@ -172,6 +172,6 @@ local function serve_all(publish, count, used, now, asks)
     if not least or receivers < least then least = receivers end
   end
   -- mutant: permit-min-hold-unannounced
-  if head and (asks or least) and string.find(member('0') or '', '.kept:', 1, true) then redis.pcall(publish, head.channel, 'ask') end
+  if head and (keeps or least) and string.find(member('0') or '', '.kept:', 1, true) then redis.pcall(publish, head.channel, 'ask') end
   return used, served, least
 end

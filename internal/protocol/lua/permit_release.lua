@@ -53,7 +53,7 @@ local served, receivers = {}, nil
 if queue and not spoiled() and queue then
   if ours or not forced then leave(field) end
   local used = in_use(now)
-  if used then used, served, receivers = serve_all(publish, count, used, now, to or not ours) end
+  if used then used, served, receivers = serve_all(publish, count, used, now, to) end
 end
 if not ours then return {0, receivers or 0} end
 if receivers then return tostring(receivers) end
