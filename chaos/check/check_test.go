@@ -131,6 +131,14 @@ func TestExclusion_HoldsOfDifferentOwnersDoNotOverlap(t *testing.T) {
 			s.by(1, "a").keeps(50).locks(0, 5, 1).unlocks(10, 12, ok)
 			s.by(2, "b").locks(5, 49, 2).holds(50).unlocks(54, 55, ok)
 		}},
+		{name: "a wait for the end of the min hold of a nested Lock", record: func(s *script) {
+			s.by(1, "a").locks(0, 5, 1).keeps(5000).locks(100, 105, 1).unlocks(110, 111, ok).unlocks(112, 113, ok)
+			s.by(2, "b").locks(5, 5200, 2).holds(5201).unlocks(5202, 5203, ok)
+		}},
+		{name: "the second comes within the min hold of a nested Lock", want: []string{"I1"}, record: func(s *script) {
+			s.by(1, "a").locks(0, 5, 1).keeps(50).locks(20, 21, 1).unlocks(22, 23, ok).unlocks(24, 25, ok)
+			s.by(2, "b").locks(5, 60, 2).holds(61).unlocks(64, 65, ok)
+		}},
 		{name: "one inside the other", want: []string{"I1", "porcupine"}, record: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).holds(40).unlocks(41, 42, ok)
 			s.by(2, "b").locks(5, 11, 2).holds(13).unlocks(14, 15, ok)

@@ -81,7 +81,7 @@ func onlyHolder(h *hold, c *call, holds map[string][]*hold, from, to int64) bool
 		if slices.ContainsFunc(holds[name], func(o *hold) bool {
 			u := o.unlocked()
 			uses := o.owner != c.owner && (u == nil || u.returned == 0 || u.returned >= from)
-			return o != h && o.returned <= to && (uses || o.keptFrom(o.returned) >= from)
+			return o != h && o.returned <= to && (uses || o.keptAtMost() >= from)
 		}) {
 			return false
 		}

@@ -15,7 +15,7 @@ func (r *run) exclusion() {
 		for _, h := range holds {
 			kept := open[:0]
 			for _, before := range open {
-				if max(before.claimed(), before.keptFrom(before.called)) <= h.returned {
+				if max(before.claimed(), before.keptAtLeast()) <= h.returned {
 					continue
 				}
 				kept = append(kept, before)
@@ -30,7 +30,7 @@ func (r *run) exclusion() {
 
 // overlap judges that h was granted while an older hold was valid.
 func (r *run) overlap(name string, before, h *hold) {
-	kept := before.keptFrom(before.called)
+	kept := before.keptAtLeast()
 	until := min(max(before.claimed(), kept), h.claimed())
 	if r.forked(before, name, h.returned, until) {
 		r.report.Overlaps++

@@ -34,7 +34,7 @@ func (r *run) permits() {
 }
 
 // reserved returns the last time at which the share of a permit was certainly in use.
-func (h *hold) reserved() int64 { return max(h.claimed(), h.keptFrom(h.called)) }
+func (h *hold) reserved() int64 { return max(h.claimed(), h.keptAtLeast()) }
 
 // fits judges that there was room for h beside the permits that were in use.
 func (r *run) fits(name string, open []*hold, h *hold) {
@@ -237,7 +237,7 @@ func (r *run) countable(name string, permits []*hold) {
 // permitEnd returns the earliest and the latest time at which the share of h was free.
 func (r *run) permitEnd(h *hold) (from, to int64) {
 	if u := h.unlocked(); h.clean() {
-		return max(u.called, h.keptFrom(h.called)), u.returned
+		return max(u.called, h.keptAtLeast()), u.returned
 	}
 	return r.end(h)
 }

@@ -102,14 +102,23 @@ func (h *hold) claimed() int64 {
 	return last
 }
 
-// keptFrom returns until when the min hold of h, which was unlocked, excludes others, if the min hold counts from the given
-// time; 0: it excludes no one, as after a loss.
-func (h *hold) keptFrom(t int64) int64 {
-	if u := h.unlocked(); h.minHold == 0 || u == nil || u.outcome != history.OK {
-		return 0
+// kept returns until when the min hold of h, which was unlocked, excludes others: certainly, and at most. 0: it excludes no one,
+// as after a loss. Each Lock counts, from its own time.
+func (h *hold) kept() (certain, most int64) {
+	if u := h.unlocked(); u == nil || u.outcome != history.OK {
+		return 0, 0
 	}
-	return t + h.minHold
+	for _, l := range h.levels {
+		if l.minHold > 0 {
+			certain, most = max(certain, l.called+l.minHold), max(most, l.returned+l.minHold)
+		}
+	}
+	return certain, most
 }
+
+// keptAtLeast and keptAtMost are the results of kept.
+func (h *hold) keptAtLeast() int64 { certain, _ := h.kept(); return certain }
+func (h *hold) keptAtMost() int64  { _, most := h.kept(); return most }
 
 // excludes reports whether h and o must not be valid at the same time.
 func (h *hold) excludes(o *hold) bool {

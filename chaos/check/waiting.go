@@ -152,7 +152,7 @@ func (r *run) silenced(gap window) int64 {
 
 // inUse returns until when h may keep others waiting: it was claimed, renewed, or reserved by its min hold.
 func (r *run) inUse(h *hold) int64 {
-	end := max(h.claimed(), h.keptFrom(h.returned))
+	end := max(h.claimed(), h.keptAtMost())
 	if len(h.until) > 0 {
 		end = max(end, slices.Max(h.until)-int64(r.rules.TTL)) // when the last confirmed renewal was sent
 	}
