@@ -71,6 +71,7 @@ type hold struct {
 	slot  *slot  // taken while a command for its keys is in flight: one at a time. Does not change once there is a name
 
 	// mu guards the rest.
+
 	// undos are the undos of what a failed attempt may have on Redis: the caller of Lock waits for them for a moment, so that
 	// the next attempt, of any owner, does not meet its remains. A hand-over that comes too late adds one.
 	undos    []<-chan struct{}

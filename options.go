@@ -355,10 +355,10 @@ func WithoutReentrancy() Option {
 // If a replica is down, a TryLock that returns false takes as long as timeout.
 //
 // Each request uses a connection of the Client's own until the replicas have answered: for each master
-// up to half of PoolSize, but at least 8, and 8 more for renewals and re-entries.
-// The Redis user needs permission for WAIT. n must be at least 1. The timeout is from 10 ms to a sixth of the TTL, rounded up to whole milliseconds; the answer may
-// come up to 100 ms later. With a Redis client that is neither a *redis.Client nor a
-// *redis.ClusterClient, and on a quorum, it is [ErrUnsupported].
+// up to half of PoolSize, but at least 8, and 8 more for renewals and re-entries. The Redis user needs
+// permission for WAIT. n must be at least 1. The timeout is from 10 ms to a sixth of the TTL, rounded up
+// to whole milliseconds; the answer may come up to 100 ms later. With a Redis client that is neither a
+// *redis.Client nor a *redis.ClusterClient, and on a quorum, it is [ErrUnsupported].
 func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {
