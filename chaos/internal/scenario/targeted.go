@@ -159,7 +159,8 @@ var targeted = []*Scenario{
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
 			Work: nesting.With(func(w *worker.Workload) {
-				w.Opposed, w.Nested, w.Processes, w.Workers, w.Names, w.DeadlockCheck = true, 1, 2, 1, 2, 50*time.Millisecond
+				w.Opposed, w.Nested, w.DeadlockCheck = true, 1, 50*time.Millisecond
+				w.Paired, w.Processes, w.Workers, w.Names = true, 16, 1, 16
 				w.Impatient, w.Impatience, w.Long, w.Lasting = 0.5, 500*time.Millisecond, 1, [2]float64{0.25, 0.75}
 			}),
 		}},

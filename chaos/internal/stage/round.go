@@ -140,13 +140,18 @@ func (r *round) workload() worker.Workload {
 
 // spawn starts another client process.
 func (r *round) spawn() error {
+	locks := r.locks
+	if r.work.Paired {
+		i := len(r.processes) % r.work.Processes / 2 * 2 // as the one that it replaces, if any
+		locks = locks[i : i+2]
+	}
 	p, err := startProcess(worker.Config{
 		Process:    len(r.processes) + 1,
 		Seed:       r.stage.seed + uint64(r.number),
 		Kind:       r.deployment.Kind,
 		Addrs:      r.deployment.Entrances(),
 		Resource:   r.protected(),
-		Locks:      r.locks,
+		Locks:      locks,
 		Sided:      r.sided,
 		Semaphores: r.semaphores,
 		Work:       r.workload(),

@@ -36,6 +36,7 @@ type Workload struct {
 	Processes int           // of the clients
 	Workers   int           // goroutines in each
 	Names     int           // of locks
+	Paired    bool          // each two processes have two of the names to themselves
 	Limit     int           // of semaphores
 	Poll      time.Duration // the safety poll of the library's client
 	Joint     float64       // share of holds of two names at once, from 0 to 1
