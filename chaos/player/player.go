@@ -108,15 +108,14 @@ func (p *player) alone() {
 	if !p.Moments {
 		u.spend(p.Length(p.Drawer))
 	}
-	if p.Nested > 0 && p.Chance(p.Nested) {
-		p.nested(u.locks)
-		u.spend(p.Length(p.Drawer)) // also if the further Lock has failed: that wait is over then
+	if p.Nested > 0 && p.Chance(p.Nested) && !p.nested(u.locks) {
+		u.spend(p.Length(p.Drawer)) // it works on without the other lock
 	}
 	u.unlockAll()
 }
 
-// nested is a use of one more lock by an owner that holds others.
-func (p *player) nested(held []string) {
+// nested is a use of one more lock by an owner that holds others. It reports whether the owner got that lock, or wanted none.
+func (p *player) nested(held []string) bool {
 	var names []string
 	for _, name := range p.Names {
 		if p.Opposed && !slices.Contains(held, name) || name > slices.Max(held) {
@@ -124,13 +123,15 @@ func (p *player) nested(held []string) {
 		}
 	}
 	if names == nil {
-		return
+		return true
 	}
 	u := p.use([]string{Pick(p.Drawer, names...)}, p.self())
-	if u.lock() == history.OK {
-		u.spend(p.Between(0, p.TTL/20))
-		u.unlockAll()
+	if u.lock() != history.OK {
+		return false
 	}
+	u.spend(p.Between(0, p.TTL/20))
+	u.unlockAll()
+	return true
 }
 
 // together is a use that the player shares with a goroutine that helps it: they lock at
