@@ -75,7 +75,6 @@ type turn interface {
 type attempt struct {
 	hold   *hold
 	ctx    context.Context
-	waits  bool // Lock, not TryLock
 	record *record
 	turn   turn
 
@@ -103,11 +102,11 @@ type attempt struct {
 }
 
 // acquire gets the keys for h, which has a queue entry for each. It asks, whenever it may and has a reason to,
-// until Redis grants them. Unless it waits, it tries once, and not at all if another local owner is before it; false,
+// until Redis grants them. Unless h waits, it tries once, and not at all if another local owner is before it; false,
 // nil means that the lock is taken. After a failure nothing remains, here or on Redis, that is not being undone.
-func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool, err error) {
+func (h *hold) acquire(ctx context.Context, r *record) (granted bool, err error) {
 	a := &h.first.attempt
-	*a = attempt{hold: h, ctx: ctx, waits: waits, record: r, longestSleep: h.settings.EntryPoll()}
+	*a = attempt{hold: h, ctx: ctx, record: r, longestSleep: h.settings.EntryPoll()}
 	a.turn = h.kind.newTurn(a)
 	asked := false
 	defer func() {
@@ -157,10 +156,10 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 			nap = clock.Backoff(a.misses)
 		case g.Held:
 			return true, nil
-		case !waits && (!g.Split || a.splits == trySplits):
+		case !h.waits && (!g.Split || a.splits == trySplits):
 			// A try returns at the first answer that names a holder. After a split vote of a quorum there is none.
 			return false, nil
-		case !waits: // no owner has it, so it must not be reported as taken
+		case !h.waits: // no owner has it, so it must not be reported as taken
 			nap = a.nap(g, out.Sent)
 		default:
 			a.misses, a.at = 0, g.Key
@@ -254,7 +253,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 		return out.Abandoned(a.ctx).Err // ctx has ended just now
 	}
 	waiting := a.queued || errors.Is(out.Err, errLate) || redisexec.SlotMoves(out.Err) // Redis did answer those
-	if a.ctx.Err() != nil || !a.waits || out.Permanent || !waiting {
+	if a.ctx.Err() != nil || !a.hold.waits || out.Permanent || !waiting {
 		return out.Err
 	}
 	now := a.hold.session.now()

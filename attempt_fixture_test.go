@@ -155,7 +155,7 @@ func (b *trial) wants(owner string, names ...string) *asker {
 	m.settings.apply(nil)
 	m.settings.hooks.Contended = func(Event) { h.contended++ }
 	h.record = newRecord(b.t.Context(), m)
-	h.hold = newHold(b.session, m.kind, keys.Owner{Fixed: owner}, target, &m.settings)
+	h.hold = newHold(b.session, m.kind, keys.Owner{Fixed: owner}, target, &m.settings, true)
 	require.True(b.t, h.register())
 	for _, p := range h.queueEntries {
 		if p.gate.listeners == 0 { // the test listens, so no confirmation is to come
@@ -201,8 +201,9 @@ func (h *asker) tries() <-chan result                    { return h.runs(h.b.t.C
 
 func (h *asker) runs(ctx context.Context, waits bool) <-chan result {
 	ended := make(chan result, 1)
+	h.waits = waits
 	go func() {
-		granted, err := h.acquire(ctx, waits, h.record)
+		granted, err := h.acquire(ctx, h.record)
 		ended <- result{granted, err}
 	}()
 	return ended

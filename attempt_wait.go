@@ -131,7 +131,7 @@ func (a *attempt) awaitHere(t *queue.Ticket[*hold]) (bool, error) {
 	if state, _ := t.State(); state == queue.Turn {
 		return true, nil
 	}
-	if !a.waits {
+	if !a.hold.waits {
 		return t.TryJoin(), nil
 	}
 	if t.Join() {

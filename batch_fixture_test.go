@@ -61,7 +61,7 @@ func (b *batchTrial) wants(s *session, owner string) *hold {
 	}
 	target := new(keys.Set)
 	require.NoError(b.t, target.Init("", []string{"key"}))
-	h := newHold(s, b.kind, keys.Owner{Fixed: owner}, target, &o)
+	h := newHold(s, b.kind, keys.Owner{Fixed: owner}, target, &o, true)
 	require.True(b.t, h.register())
 	return h
 }

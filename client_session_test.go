@@ -59,7 +59,7 @@ func wanted(t *testing.T, s *session, k kind, release func(context.Context) erro
 	o := defaultSettings().settings
 	o.apply(nil)
 	k.lock, k.protocol = KindMulti, releasing{release: release}
-	h := newHold(s, &k, keys.Owner{Fixed: owner}, target, &o)
+	h := newHold(s, &k, keys.Owner{Fixed: owner}, target, &o, true)
 	require.True(t, h.register())
 	return h
 }

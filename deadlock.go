@@ -67,11 +67,12 @@ func (s *session) longWaits() (long []*deadlock.Waiter, next time.Duration) {
 	return long, next
 }
 
-// shortWait reports whether h waits, and is checked; and in what time its wait will be long. A wait for a permit is in no deadlock.
+// shortWait reports whether h waits, and is checked; and in what time its wait will be long. A TryLock ends by itself, and a
+// wait for a permit is in no deadlock.
 func (h *hold) shortWait(now clock.Instant) (left time.Duration, waiting bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != acquiring || h.settings.deadlockCheck == 0 || h.kind.side == keys.Permits {
+	if h.phase != acquiring || !h.waits || h.settings.deadlockCheck == 0 || h.kind.side == keys.Permits {
 		return 0, false
 	}
 	return h.settings.deadlockCheck - now.Since(h.started), true

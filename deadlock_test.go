@@ -12,6 +12,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -184,6 +185,7 @@ func TestDeadlock_ReportEndsNoWait(t *testing.T) {
 
 // A wait that has lasted for long is looked at less often, until a deadlock is in sight.
 func TestDeadlock_WithAnOldWait(t *testing.T) {
+	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		one, other := relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t))
 		locktest.RequireLocked(t, one.Mutex("a"))
@@ -248,12 +250,41 @@ func TestDeadlock_EndsBeforeItsHookReturns(t *testing.T) {
 	})
 }
 
+// A TryLock that Redis does not answer for long ends all the same.
+func TestDeadlock_TryLockIsInNone(t *testing.T) {
+	redistest.Slow(t)
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		check := relock.WithDeadlockCheck(time.Second)
+		one, other := relock.LocksOn(t, rdb, check), relock.LocksOn(t, b.Client(t), check)
+		locktest.RequireLocked(t, one.Mutex("a"))
+		owner := locktest.NewActor(t)
+		owner.Locks(t, other.Mutex("b"))
+		locktest.RequireLocked(t, other.Mutex("c"))
+		checked := locktest.NewActor(t).Lock(t.Context(), one.Mutex("c")) // without a wait there is no check
+		relay.LoseReply(locktest.RunsOf(protocol.AcquireScript).And(redistest.With("b"))).Always()
+		waited := make(chan error, 1)
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			waited <- <-owner.Lock(t.Context(), other.Mutex("a"))
+		}()
+		began := time.Now()
+		_, err := one.Mutex("b").TryLock(t.Context())
+		require.Error(t, err)
+		require.Greater(t, time.Since(began), 5*time.Second, "long enough to be taken for a wait")
+		locktest.RequireUnlocked(t, one.Mutex("a"))
+		require.NoError(t, <-waited)
+		locktest.RequireUnlocked(t, other.Mutex("c"))
+		require.NoError(t, <-checked)
+	})
+}
+
 func TestDeadlock_AmongManyOtherWaits(t *testing.T) {
 	redistest.Slow(t)
 	for _, x := range []struct {
 		waits   int
 		latency time.Duration // each way
-	}{{250, 0}, {50, 5 * time.Millisecond}} {
+	}{{150, 0}, {50, 5 * time.Millisecond}} {
 		t.Run(fmt.Sprint(x.waits, x.latency), func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 				relay := redistest.NewRelay(t, b.Addr)

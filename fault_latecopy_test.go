@@ -130,3 +130,22 @@ func requireReleasedSoon(t *testing.T, rdb *redis.Client, held *redistest.Held, 
 		locktest.RequireFree(t, rdb, name)
 	}
 }
+
+// The second name leaves the hold before the hold ends.
+func TestDelayedCopy_OfALockWhoseNameWasUnlockedEarlierIsReleasedSoon(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		c, names := relock.LocksOn(t, rdb, relock.WithTTL(time.Minute)), locktest.NamesFrom(redistest.Key(t), 2)
+		one, both := c.Mutex(names[0]), c.MultiMutex(names)
+		held := relay.HoldBack(locktest.RunsOf(protocol.AcquireScript))
+		locktest.RequireLocked(t, both)
+		locktest.RequireLocked(t, one)
+		locktest.RequireUnlocked(t, both)
+		requireReleasedSoon(t, b.Client(t), held, names[1])
+		require.Equal(t, 1, one.HoldCount())
+		locktest.RequireUnlocked(t, one)
+		locktest.RequireFree(t, b.Client(t), names[0])
+	})
+}

@@ -40,6 +40,7 @@ type hold struct {
 	kind     *kind
 	owner    keys.Owner
 	settings *settings     // of the handle that acquires it
+	waits    bool          // its Lock waits until the keys are free; a TryLock does not
 	other    *otherSide    // of a read-write lock; nil for other kinds
 	started  clock.Instant // when the hold was requested
 
@@ -98,12 +99,13 @@ type offer struct {
 	ended    chan struct{}      // closed when the hand-over has ended
 }
 
-func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
+func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings, waits bool) *hold {
 	h := &hold{
 		session:  c,
 		kind:     k,
 		owner:    o,
 		settings: s,
+		waits:    waits,
 		target:   t,
 		lease:    lease.New(s.TTL),
 		started:  c.now(),
@@ -303,12 +305,17 @@ func (h *hold) giveUp(why error) {
 	h.addUndo(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, PlaceholderUntil: h.placeholderUntil()}, fields...))
 }
 
-// undoName is undo for all that h may have on Redis under the name n. A late copy of a request of a MultiMutex may also be one
-// for an entry in the line of one key.
+// undoName is undo for all that h may have on Redis under the name n.
 func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
+	h.undoKeys(t, n, lasts)
+}
+
+// undoKeys is undoName for some of the keys. A late copy of a request of a MultiMutex may also be one for an entry in the line
+// of one key.
+func (h *hold) undoKeys(t *keys.Set, n identity.Name, lasts time.Duration) {
 	h.undo(h.kind.protocol, t, n, lasts, false)
 	if n.Late && h.kind.lock == KindMulti && h.kind.lined != nil {
 		for i := range t.Keys {

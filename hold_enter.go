@@ -14,7 +14,7 @@ import (
 //
 //	none          a new hold for all keys, by an attempt (enterNew)
 //	all keys      one more open Lock on each hold (enter): one request that sets the hold counts
-//	some keys     an open Lock on those first, then a new hold for the rest (enterRest)
+//	some keys     a new hold for the rest first (enterRest), then an open Lock on the others
 //	unsettled     one is being acquired or released: wait for its next phase, and check again. So Locks of one
 //	              fixed owner, on several goroutines, queue behind each other
 //	lost          ErrLost, until the hold is unlocked
@@ -182,7 +182,7 @@ func (h *hold) await(ctx context.Context) error {
 // enterNew acquires a hold on t, whose keys the owner does not hold, with the open Lock of c. It returns errAgain if another
 // goroutine of the same owner was faster.
 func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err error) {
-	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.adds.settings)
+	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.adds.settings, c.waits)
 	if !h.register() {
 		return false, errAgain
 	}
@@ -197,7 +197,7 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 	for _, r := range h.session.registrars {
 		r.Start()
 	}
-	if acquired, err := h.acquire(ctx, c.waits, c.record); !acquired {
+	if acquired, err := h.acquire(ctx, c.record); !acquired {
 		h.unregister()
 		if err != nil {
 			h.awaitUndo()

@@ -83,6 +83,10 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		return true, err
 	case !g.Held:
 		err := h.notOurs(began, out)
+		if len(t.Keys) > 1 { // one key was lost, and the others may still have either name
+			h.undoName(from, next.settings.TTL)
+			next.undoName(to, next.settings.TTL)
+		}
 		ticket.Refuse()
 		h.leave()
 		h.other.wake()

@@ -180,12 +180,12 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
+	// The freed keys leave h, so no later command of h releases them.
+	if freed != nil && (out.Err != nil || n.Late) {
+		h.undoKeys(freed, n, lasts)
+	}
 	if out.Err != nil {
-		if freed != nil { // otherwise the next renewal would not find these keys
-			h.session.identities.Retire(n.Identity)
-			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), PlaceholderUntil: keep}, n.Field)
-			h.shrink(counts)
-		}
+		h.shrink(counts) // or the next renewal would not find the freed keys
 		return fmt.Errorf("released one of several holds locally, but Redis did not confirm the new count: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one released.

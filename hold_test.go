@@ -71,7 +71,7 @@ func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 
 	stale := c.session.identities.Current()
 	c.session.identities.Retire(stale)
-	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
+	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings, true)
 	require.True(t, waiter.register())
 	require.False(t, waiter.queueEntries[0].ticket.Join())
 	next, _ := h.successor(16)

@@ -360,7 +360,7 @@ func TestMultiOverlap_HoldDoesNotKeepEarlierOnes(t *testing.T) {
 			c, key := LocksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
 			link := func(i int) string { return fmt.Sprintf("%s-%d", key, i) }
 			locktest.RequireLocked(t, c.Mutex(link(0), opts...))
-			const links = 50
+			const links = 20
 			holds := []weak.Pointer[hold]{weak.Make(holdsOn(c.session, link(0))[0])}
 			for i := range links {
 				both := c.MultiMutex([]string{link(i), link(i + 1)}, opts...)
@@ -432,6 +432,38 @@ func TestMultiOverlap_UnlockThatFindsOneNameGoneFreesTheOther(t *testing.T) {
 		locktest.RequireLocked(b.t, b.rivalOfTwo)
 		locktest.RequireUnlocked(b.t, b.rivalOfTwo)
 	})
+}
+
+// The first copy of the hand-over is lost, on the way or on the way back. The second one finds that one key is gone.
+func TestMultiOverlap_UnansweredHandOverThatFindsOneNameGoneFreesTheOther(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(relay *redistest.Relay, match redistest.Match, del func()){
+		"not executed": func(relay *redistest.Relay, match redistest.Match, del func()) {
+			relay.HoldBack(match)
+			del()
+		},
+		"executed": func(relay *redistest.Relay, match redistest.Match, del func()) {
+			relay.After(match, func(redistest.Command, string) { del() })
+			relay.DropReply(match)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachPartly(t, func(b *partly) {
+				me, you := locktest.NewActor(b.t), locktest.NewActor(b.t)
+				me.Locks(b.t, b.both())
+				followed := you.Lock(b.t.Context(), b.both())
+				AwaitWaiters(b.t, b.c, b.names[1], 1)
+				lose(b.relay, locktest.RunsOf(protocol.HandoffScript), func() {
+					require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
+				})
+				require.NoError(b.t, me.Call(b.both().Unlock), "its outcome is in doubt")
+				require.NoError(b.t, locktest.OutcomeOf(b.t, followed))
+				you.Unlocks(b.t, b.both())
+				locktest.RequireLocked(b.t, b.rivalOfTwo)
+				locktest.RequireUnlocked(b.t, b.rivalOfTwo)
+			}, WithTTL(time.Minute))
+		})
+	}
 }
 
 func TestMultiOverlap_MinHoldKeepsAPart(t *testing.T) {

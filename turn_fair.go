@@ -83,7 +83,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	switch {
 	case t.waiter.hasEntry():
 		return t.waiter.poll()
-	case !a.waits:
+	case !a.hold.waits:
 		// A try would have to remove an entry at once, so it asks for none.
 		return a.tryFree()
 	}

@@ -68,7 +68,7 @@ func (t *multiTurn) await() (bool, error) {
 			if turn, err := t.here.awaitFirst(); !turn || t.a.hold.named() && !t.a.hold.late() {
 				return turn, err
 			}
-			if turn, err := t.here.acquireTurns(); turn || err != nil || !t.a.waits {
+			if turn, err := t.here.acquireTurns(); turn || err != nil || !t.a.hold.waits {
 				return turn, err
 			}
 			t.giveUp()
@@ -145,7 +145,7 @@ func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 	}
 	if out.Err == nil && !g.Held {
 		// A key is taken, and the answer contains which. The next request is for an entry in the line of that key.
-		t.wants = t.a.waits
+		t.wants = t.a.hold.waits
 		// The script checks the keys in order, and returns the first one that is taken. If attempts kept keys and waited
 		// for a key that sorts before them, they could deadlock. So the attempt releases its keys first.
 		if t.keeps() && g.Key <= t.last {

@@ -59,7 +59,7 @@ func (t *mutexTurn) await() (bool, error) {
 		case a.hold.inherited == nil:
 			// It is first in the local queue, and did not take over an entry.
 			until, theirs := a.hold.queueEntries[0].gate.foreignTurnEnd()
-			if t.after = theirs; theirs && a.waits {
+			if t.after = theirs; theirs && a.hold.waits {
 				return t.awaitForeignTurn(until)
 			}
 			return true, nil
@@ -79,13 +79,13 @@ func (t *mutexTurn) awaitLocal() (turn bool, err error) {
 		return a.awaitHere(p.ticket)
 	}
 	p.ticket.Join()
-	if passed := l.handOver(); !passed && !a.waits {
+	if passed := l.handOver(); !passed && !a.hold.waits {
 		err = l.hold.await(a.ctx) // it is released
 	}
 	if state, _ := p.ticket.State(); state == queue.Turn && err == nil {
 		return true, nil
 	}
-	if !a.waits {
+	if !a.hold.waits {
 		return a.gives(p.ticket, err)
 	}
 	a.contend()
@@ -135,7 +135,7 @@ func (t *mutexTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	// It was refused, or this process received messages about the name. Then one request for the lock or an entry is
 	// better than two.
-	if t.line == nil && a.waits && (a.queued || a.hold.session.uses(a.hold.target.Channels[0])) {
+	if t.line == nil && a.hold.waits && (a.queued || a.hold.session.uses(a.hold.target.Channels[0])) {
 		t.getInLine()
 	}
 	var g protocol.Grant

@@ -51,7 +51,7 @@ func (t *plainTurn) await() (bool, error) {
 			}
 			t.releaseTurns()
 		}
-		if turn, err := t.acquireTurns(); turn || err != nil || !t.a.waits {
+		if turn, err := t.acquireTurns(); turn || err != nil || !t.a.hold.waits {
 			return turn, err
 		}
 	}
@@ -110,7 +110,7 @@ func (t *plainTurn) awaitFirst() (bool, error) {
 		return true, nil
 	}
 	// A try never waits here: awaitHere reports at once whether another waiter has the turn.
-	if turn, err := a.awaitHere(ticket); !turn || !a.waits {
+	if turn, err := a.awaitHere(ticket); !turn || !a.hold.waits {
 		return turn, err
 	}
 	if a.hold.named() {
@@ -149,7 +149,7 @@ func (t *plainTurn) acquireTurns() (bool, error) {
 		}
 		turn, err := false, error(nil)
 		// Waiting only for later keys is what breaks circles: see multiTurn, which does the same on Redis.
-		if a.waits && i > a.at {
+		if a.hold.waits && i > a.at {
 			turn, err = t.awaitOther(p.ticket)
 		}
 		if !turn {

@@ -130,7 +130,7 @@ func TestMultiAttempt_HandOverWhoseLeaseHasEndedIsGivenBack(t *testing.T) {
 		for _, p := range holder.queueEntries {
 			require.True(t, p.ticket.Join())
 		}
-		h.first.attempt = attempt{hold: h.hold, ctx: b.t.Context(), waits: true, record: h.record}
+		h.first.attempt = attempt{hold: h.hold, ctx: b.t.Context(), record: h.record}
 		turn := newMultiTurn(&h.first.attempt).(*multiTurn)
 		turn.wants = true
 		asks := make(chan bool, 1)

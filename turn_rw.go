@@ -63,7 +63,7 @@ func (t *writerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.queue.a
 	n := a.newName()
 	claim := a.hold.settings.EntryLease()
-	if !a.waits { // nobody would use it
+	if !a.hold.waits { // nobody would use it
 		claim = 0
 	}
 	g, out := a.hold.kind.writes.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, claim, a.queued)
@@ -126,7 +126,7 @@ func (t *readerTurn) await() (bool, error) {
 	if t.a.queued || !a.hold.queueEntries[0].queue.Taken() {
 		return true, nil
 	}
-	if !t.a.waits {
+	if !t.a.hold.waits {
 		return false, nil
 	}
 	t.a.contend()
