@@ -353,9 +353,8 @@ func TestOutage_TestEndsAtOnceInOne(t *testing.T) {
 
 // A goroutine that waits for the Close of another must not stop the clock of the bubble.
 func TestBubble_SeveralGoroutinesMayCloseAClient(t *testing.T) {
-	t.Parallel()
 	redistest.Slow(t)
-	onEachClock(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t, relock.WithTTL(time.Second))
 		require.NoError(t, c.Mutex("name").Lock(t.Context()))
 		relocktest.Outage(t, c, time.Hour)
