@@ -135,7 +135,7 @@ const releaseWindow = 5 * time.Millisecond
 //     round trip to the fastest majority. A Lock WithFencing takes one more.
 //   - A lease is valid when a majority has confirmed it. It is counted from before the first node
 //     was asked.
-//   - An attempt without a majority is undone on every node. If several owners try at the same
+//   - A request without a majority is undone on every node. If several owners try at the same
 //     time, TryLock may return false to all of them.
 //   - Unlock, State and ForceUnlock wait for slow nodes for at most half a second.
 //   - The errors of single nodes are reported only if the call fails, as a [*QuorumError].
@@ -227,7 +227,7 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex:
 // A waiter may be overtaken. It waits in the line for one name, and may hold that name for up to 2 s while
 // it tries to get the others. If the waits in the lines of two of its names are longer than that, it may wait
 // for a long time: give ctx a deadline. It delays other goroutines of its process that want a single name,
-// but only while it collects its turns on all names: for some tens of milliseconds, or for up to 2 s if every
+// but only while it collects the names: for some tens of milliseconds, or for up to 2 s if every
 // name is always in use.
 //
 // With [WithFencing] one token is minted, which is higher than the counters of all the names. On a

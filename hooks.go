@@ -61,7 +61,8 @@ type Hooks struct {
 	// reason. Outcome is the kind of the error, and Err is the error. Elapsed is the time since the call
 	// began. Failed is the last thing that the call does.
 	// It is not called after Acquired, because the hold then reports its own end. It is not called for
-	// an invalid name or option or a nil context, because nothing was requested.
+	// an invalid handle or weight or a nil context, because nothing was requested. It is called if the
+	// name is in use on Redis for something else.
 	Failed func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is how long the
@@ -72,10 +73,10 @@ type Hooks struct {
 	// request that Redis answered was sent.
 	Renewed func(Event)
 
-	// RenewFailed is called after each attempt to renew that Redis did not answer in time or refused, or
+	// RenewFailed is called after each try to renew that Redis did not answer in time or refused, or
 	// that too few replicas confirmed. The hold is not lost yet: the watchdog retries until the lease
 	// ends, and a late answer counts. Elapsed is the time since the renewal began, and Err is the
-	// error of the attempt.
+	// error of the try.
 	RenewFailed func(Event)
 
 	// Lost is called when a hold is lost: it ended before an Unlock or Close ended it. Elapsed is how long

@@ -116,8 +116,9 @@ func (m *Mutex) Name() string { return m.target.Name }
 // One round trip if the lock is free, or to increase the hold count; then one more if this process handed
 // the lock over a moment ago. None if a holder in this process hands it over. Two, and a
 // subscription, if another process holds it. A waiting process then sends one request in each interval:
-// a third of 5 s, of twice [WithSafetyPoll], or of the TTL, whichever is shortest. If the Redis user has
-// no permission for the keys of the line, each request takes one more round trip.
+// a third of 5 s, of twice [WithSafetyPoll], or of the TTL, whichever is shortest; on a quorum, the time
+// of [WithSafetyPoll]. If the Redis user has no permission for the keys of the line, each request takes
+// one more round trip.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
 	return lockerr.Wrap("lock", m.target.Name, err)
