@@ -78,6 +78,7 @@ func TestClientInfo_IsNotRegisteredByDefault(t *testing.T) {
 // are holds or waiters.
 func TestClientInfo_IsRenewedOnceAMinuteDuringHoldsAndWaits(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for name, use := range map[string]func(t *testing.T, rdb *redis.Client, c *relock.Client) (end func()){
 		"holds": func(t *testing.T, _ *redis.Client, c *relock.Client) func() {
 			m := c.Mutex("job")

@@ -284,7 +284,7 @@ func TestDeadlock_AmongManyOtherWaits(t *testing.T) {
 	for _, x := range []struct {
 		waits   int
 		latency time.Duration // each way
-	}{{150, 0}, {50, 5 * time.Millisecond}} {
+	}{{210, 0}, {50, 5 * time.Millisecond}} { // the first are more than one check reads
 		t.Run(fmt.Sprint(x.waits, x.latency), func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 				relay := redistest.NewRelay(t, b.Addr)
@@ -312,6 +312,7 @@ func TestDeadlock_AmongManyOtherWaits(t *testing.T) {
 
 // A ring of five is read one after the other, and takes as many answers.
 func TestDeadlock_OverASlowLink(t *testing.T) {
+	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		relay.Latency(100 * time.Millisecond) // each way

@@ -84,7 +84,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	case !g.Held:
 		err := h.notOurs(began, out)
 		if len(t.Keys) > 1 { // one key was lost, and the others may still have either name
-			h.undoName(from, next.settings.TTL)
+			h.giveUp(err)
 			next.undoName(to, next.settings.TTL)
 		}
 		ticket.Refuse()

@@ -180,12 +180,12 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
-	// The freed keys leave h, so no later command of h releases them.
-	if freed != nil && (out.Err != nil || n.Late) {
-		h.undoKeys(freed, n, lasts)
-	}
 	if out.Err != nil {
-		h.shrink(counts) // or the next renewal would not find the freed keys
+		if freed != nil { // otherwise the next renewal would not find these keys
+			h.session.identities.Retire(n.Identity)
+			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), PlaceholderUntil: keep, Late: n.Late}, n.Field)
+			h.shrink(counts)
+		}
 		return fmt.Errorf("released one of several holds locally, but Redis did not confirm the new count: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one released.
@@ -193,6 +193,9 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 		h.releasePlaceholders(answer, t, n, keep)
 		h.lose(lockerr.ErrNotOnRedis)
 		return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
+	}
+	if freed != nil && n.Late { // the end of h undoes only the keys that it has then
+		h.undoKeys(freed, n, lasts)
 	}
 	h.shrink(counts)
 	return minHoldUnconfirmed(out)

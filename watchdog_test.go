@@ -33,6 +33,7 @@ func TestWatchdog_KeepsALockForManyLeases(t *testing.T) {
 }
 
 func TestWatchdog_KeepsALockForHours(t *testing.T) {
+	redistest.Slow(t)
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
 		m := LocksOn(t, rdb, WithHooks(events.Hooks())).Mutex(key)

@@ -130,6 +130,7 @@ var ways = map[string][]relock.ClientOption{"pipelined": nil, "unpipelined": {re
 
 func TestHold_SurvivesSlowAnswers(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for name, opts := range ways {
 		for _, rtt := range []time.Duration{1200 * time.Millisecond, 4 * time.Second, 9 * time.Second, 10 * time.Second} {
 			t.Run(fmt.Sprint(name, rtt), func(t *testing.T) {
@@ -188,6 +189,7 @@ func TestLock_IsHadAtTheFirstTryFarAway(t *testing.T) {
 // Gateways forget connections on which nothing was sent for some minutes, and notify neither end.
 func TestTryLock_GetsTheLockThoughAllConnectionsWereForgotten(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for name, opts := range ways {
 		for _, ctx := range []string{"endless", "cancellable"} {
 			t.Run(name+" "+ctx, func(t *testing.T) {

@@ -241,6 +241,7 @@ func TestSemaphore_UnconfirmedGrantGoesToTheNext(t *testing.T) {
 // A command of hundred renewals takes Redis some hundred microseconds, during which it does nothing else. With permits of
 // large weights it would take seconds.
 func TestSemaphore_LargePermitsAreRenewedAlone(t *testing.T) {
+	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c := locksOn(t, rdb, relock.WithTTL(3*time.Second))

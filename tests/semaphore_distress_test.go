@@ -253,6 +253,7 @@ func TestSemaphore_ServerClockSetAheadIsALoss(t *testing.T) {
 }
 
 func TestSemaphore_ServerClockSetBackChangesNothing(t *testing.T) {
+	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		set := withServerClock(b)
 		s := locksOn(t, b.Client(t)).Semaphore("s", 2)

@@ -535,6 +535,7 @@ func TestSemaphore_AsyncReleaseReturnsBeforeRedisAndNothingLingers(t *testing.T)
 // The tests below are about leases, and run in the time of a bubble.
 
 func TestSemaphore_PermitsAreRenewedTogether(t *testing.T) {
+	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		relay.Latency(100 * time.Microsecond) // renewals that take no time may be answered one after the other
@@ -634,6 +635,7 @@ func TestSemaphore_PermitOfAWaiterGetsItsWholeLease(t *testing.T) {
 
 // At most so many begin in each min hold, however short each of them is.
 func TestSemaphore_MinHoldLimitsTheRate(t *testing.T) {
+	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		const limit, period = 3, time.Minute
 		rdb := b.Client(t)
