@@ -1,4 +1,4 @@
-package examples_test
+package tests
 
 import (
 	"context"
@@ -17,8 +17,6 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
-
 // raceFlags are those of the tests.
 var raceFlags []string
 
@@ -29,20 +27,21 @@ const mostLines = 100
 func TestExamples_PrintWhatThePageShowsAndLeaveNoKey(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	files, err := filepath.Glob("*/*.go")
+	files, err := filepath.Glob("../examples/*/*.go")
 	require.NoError(t, err)
 	programs := t.TempDir()
 	build := exec.Command("go", append([]string{"build", "-ldflags", "-s -w", "-o", programs + string(os.PathSeparator)}, raceFlags...)...)
 	var names []string
 	for _, file := range files {
-		name, base := filepath.Split(file)
-		if name = filepath.Clean(name); name == "quickstart" {
+		dir, base := filepath.Split(file)
+		name := filepath.Base(dir)
+		if name == "quickstart" {
 			continue
 		}
 		require.LessOrEqual(t, strings.Count(pagetest.Read(t, file), "\n"), mostLines, file)
 		if base == "main.go" {
 			names = append(names, name)
-			build.Args = append(build.Args, "./"+name)
+			build.Args = append(build.Args, dir)
 		}
 	}
 	output, err := build.CombinedOutput()
@@ -51,25 +50,25 @@ func TestExamples_PrintWhatThePageShowsAndLeaveNoKey(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := pagetest.Output(t, "README.md", "go run ./examples/"+name)
+			want := pagetest.Output(t, "../examples/README.md", "go run ./examples/"+name)
 			program := filepath.Join(programs, name)
 			t.Run("embedded", func(t *testing.T) {
 				t.Parallel()
-				require.Equal(t, want, run(t, program))
+				require.Equal(t, want, outputOf(t, program))
 			})
 			t.Run("redis", func(t *testing.T) {
 				t.Parallel()
 				b := redistest.Redis(t)
 				rdb := b.Client(t)
-				require.Equal(t, want, run(t, program, "-redis", b.Addr))
-				redistest.Eventually(t, "no key is left", func() bool { return left(t, rdb) == 0 })
+				require.Equal(t, want, outputOf(t, program, "-redis", b.Addr))
+				redistest.Eventually(t, "no key is left", func() bool { return examplesKeys(t, rdb) == 0 })
 			})
 		})
 	}
 }
 
-// run returns what a program prints until it ends. The limit is for one that hangs.
-func run(t *testing.T, program string, args ...string) string {
+// outputOf returns what a program prints until it ends. The limit is for one that hangs.
+func outputOf(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -80,8 +79,8 @@ func run(t *testing.T, program string, args ...string) string {
 	return string(output)
 }
 
-// left counts the keys of the examples, whose names begin with "example-".
-func left(t *testing.T, rdb *redis.Client) int {
+// examplesKeys counts the keys of the examples, whose names begin with "example-".
+func examplesKeys(t *testing.T, rdb *redis.Client) int {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*example-*").Result()
 	require.NoError(t, err)
