@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/relock-go/relock/internal/redistest"
 )
 
 // bound is the cause of the end of a context of the library's own, as one package of it has it.
@@ -121,7 +119,8 @@ func cancelledBy(ctx context.Context, cause error) (context.Context, context.Can
 func TestErrors_FaultIsNeverTheEndOfAContext(t *testing.T) {
 	require.Same(t, io.EOF, Fault(io.EOF), "it is not taken for one")
 	require.NoError(t, Fault(nil))
-	timedOut := redistest.DialTimedOut(t)
+	_, timedOut := (&net.Dialer{Deadline: time.Now().Add(-time.Second)}).Dial("tcp", "127.0.0.1:1")
+	require.ErrorIs(t, timedOut, context.DeadlineExceeded, "it is taken for one")
 	err := Fault(fmt.Errorf("%w: %w", io.EOF, timedOut))
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, io.EOF)
