@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,4 +52,15 @@ func TestAlerts_UseExistingSeries(t *testing.T) {
 			require.Contains(t, there, m[1]+`{kind="mutex",`+m[2]+`="`+value+`"}`, "%s", m[0])
 		}
 	}
+}
+
+// The counter has the same name there, and begins with the first loss, too.
+func TestAlerts_PageOfRelockotelHasTheExpressionOfLosses(t *testing.T) {
+	rules, err := os.ReadFile("alerts.yml")
+	require.NoError(t, err)
+	lost := regexp.MustCompile(`(?s)alert: RelockLockLost\s+expr: \|(.*?)labels:`).FindSubmatch(rules)
+	require.NotNil(t, lost)
+	page, err := os.ReadFile("../relockotel/README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "`"+strings.Join(strings.Fields(string(lost[1])), " ")+"`")
 }

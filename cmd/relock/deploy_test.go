@@ -153,8 +153,8 @@ type action struct {
 	Runs struct {
 		Using string
 		Steps []struct {
-			Uses, Shell, Run string
-			With, Env        map[string]string
+			ID, If, Uses, Shell, Run string
+			With, Env                map[string]string
 		}
 	}
 }
@@ -182,6 +182,7 @@ func (a action) perform(t *testing.T, inputs map[string]string) (code int, outpu
 		require.NotContains(t, step.Run, "${{", "the shell would run what is in an input")
 		cmd := exec.Command("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step.Run)
 		cmd.Env = append(append(os.Environ(), environ("", t.Name())...), "GITHUB_ACTION_PATH="+root, "RUNNER_TEMP="+temp,
+			"GITHUB_OUTPUT="+filepath.Join(temp, "output"), "GOOS=plan9", "FLAGS=of the job", "LOCK=of the job",
 			"GOFLAGS="+os.Getenv("GOFLAGS")+" "+strings.Join(raceFlags, " "))
 		for variable, value := range step.Env {
 			cmd.Env = append(cmd.Env, variable+"="+expression.ReplaceAllStringFunc(value, func(s string) string {
@@ -208,10 +209,10 @@ func TestDeploy_ActionRunsItsCommandsUnderTheLock(t *testing.T) {
 	a := readAction(t)
 	require.Equal(t, "composite", a.Runs.Using)
 	name := "deploy:$(echo shop)" // no shell looks at it
-	inputs := map[string]string{"redis": url, "name": name, "run": "echo \"$RELOCK_NAME${FLAGS-}${LOCK-}${COMMANDS-}\"\nfalse\necho not reached"}
+	inputs := map[string]string{"redis": url, "name": name, "run": "echo \"$RELOCK_NAME, $FLAGS, $LOCK\"\nfalse\necho not reached"}
 	code, output := a.perform(t, inputs)
 	require.Equal(t, 1, code, output)
-	require.Equal(t, name+"\n", output)
+	require.Equal(t, name+", of the job, of the job\n", output)
 	holder := start(t, url, "run", name, "--", "sh", "-c", "echo ready; exec sleep 60")
 	holder.awaitOut(t, "ready")
 	inputs["flags"] = "-n -E 9"

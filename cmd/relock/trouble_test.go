@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,6 +138,28 @@ var acl = []any{"acl", "setuser", "app", "on", ">secret", "resetkeys", "resetcha
 	"~relock_line*:{orders:*", "~relock_rw_claim:{orders:*", "~{orders:*", "~relock_client:*", "&redisson_lock__channel:{orders:*", "&relock_line_grants:{orders:*", "&relock_wanted:{orders:*", "&redisson_rwlock:{orders:*",
 	"+eval", "+evalsha", "+subscribe", "+unsubscribe", "+ping", "+hlen", "+hexists", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpire", "+time", "+get", "+set", "+lindex", "+pubsub|numsub", "+publish",
 	"+hget", "+exists", "+del", "+hmget", "+hkeys", "+hrandfield", "+zadd", "+zcard", "+zrange", "+zrem", "+zrevrange", "+zscore"}
+
+// A name on Redis is of whoever wrote it.
+func TestTrouble_TextFromRedisCannotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	rdb := s.Client(t)
+	require.NoError(t, rdb.HSet(t.Context(), "a", "x:\x1b]0;title\a\x1b[2J\nrelock: lock acquired", 1).Err())
+	require.NoError(t, rdb.PExpire(t.Context(), "a", time.Minute).Err())
+	code, _, stderr := run(t, url, "run", "-w", "200ms", "a", "--", "true")
+	require.Equal(t, 75, code, stderr)
+	require.Contains(t, stderr, "held by x:?]0;title??[2J?relock: lock acquired")
+	require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+	require.NoError(t, rdb.Del(t.Context(), "a").Err())
+}
+
+func TestTrouble_ManualThatCannotBeWrittenIs64(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "relock.1"), 0o755))
+	code, _, stderr := run(t, "", "man", "--dir", dir)
+	require.Equal(t, 64, code, stderr)
+}
 
 func TestTrouble_ACLIsObeyedAndShownByDoctor(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func (h *lines) Enabled(_ context.Context, level slog.Level) bool { return level
 
 func (h *lines) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
-	b.WriteString("relock: " + r.Message)
+	b.WriteString("relock: " + clean(r.Message))
 	add := func(a slog.Attr) bool {
 		text := a.Value.Resolve().String()
 		if strings.ContainsAny(text, " \t\"") {

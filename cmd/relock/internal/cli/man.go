@@ -34,7 +34,10 @@ func (a *app) manCommand() *cobra.Command {
 				if err := os.MkdirAll(dir, 0o755); err != nil {
 					return usage("%w", err)
 				}
-				return doc.GenManTree(root, about, dir)
+				if err := doc.GenManTree(root, about, dir); err != nil {
+					return usage("%w", err)
+				}
+				return nil
 			}
 			page := root
 			if len(args) == 1 {
