@@ -139,7 +139,7 @@ var acl = []any{"acl", "setuser", "app", "on", ">secret", "resetkeys", "resetcha
 	"+eval", "+evalsha", "+subscribe", "+unsubscribe", "+ping", "+hlen", "+hexists", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpire", "+time", "+get", "+set", "+lindex", "+pubsub|numsub", "+publish",
 	"+hget", "+exists", "+del", "+hmget", "+hkeys", "+hrandfield", "+zadd", "+zcard", "+zrange", "+zrem", "+zrevrange", "+zscore"}
 
-// A name on Redis is of whoever wrote it.
+// Whoever may write to Redis chooses the names of owners.
 func TestTrouble_TextFromRedisCannotSteerTheTerminal(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
