@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
@@ -175,7 +175,7 @@ func (h *hold) acquire(ctx context.Context, r *record) (granted bool, err error)
 
 // newName returns the name for one request, and for the hold that it may lead to. Redis may still have the current name of
 // this owner, for a hold that followed in its batch and whose own name need not be written yet. Then the name is retired.
-func (a *attempt) newName() identity.Name {
+func (a *attempt) newName() keys.Name {
 	h := a.hold
 	n := h.session.identities.Current().Of(h.target, h.owner)
 	for _, p := range h.queueEntries {
@@ -203,7 +203,7 @@ func (a *attempt) untilClose() redisexec.CallOptions {
 
 // doubted undoes n after a request with unknown outcome: Redis may hold keys under it, for as long as the lease lasts,
 // that no hold here will own.
-func (a *attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outcome) {
+func (a *attempt) doubted(n keys.Name, g protocol.Grant, out redisexec.Outcome) {
 	// Ambiguous: a copy may have been executed without an answer, or may still be executed.
 	if !out.Ambiguous {
 		return
@@ -217,7 +217,7 @@ func (a *attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outco
 
 // answered judges the answer to a request for n. A grant counts if the required replicas have it, and its lease is
 // proven here. Otherwise it is undone, and a failure.
-func (a *attempt) answered(n identity.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
+func (a *attempt) answered(n keys.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	if out.Err != nil {
 		return protocol.Grant{}, out
 	}

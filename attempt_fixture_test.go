@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -187,7 +186,7 @@ func (h *asker) isGiven() {
 	if h.late {
 		sent = sent.After(-trialTTL)
 	}
-	h.receive(identity.Name{Field: "given:" + h.owner.Fixed}, sent, trialTTL, 0)
+	h.receive(keys.Name{Field: "given:" + h.owner.Fixed}, sent, trialTTL, 0)
 }
 
 type result struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
@@ -29,7 +29,7 @@ func TestAttempt_GrantedKeepsItsTurnAndName(t *testing.T) {
 				now := b.session.identities.Current()
 				b.granted(h)
 				b.gets(ended, true)
-				require.Equal(t, identity.Name{Identity: now, Field: h.target.Field(string(*now), h.owner), Token: 7}, h.name)
+				require.Equal(t, keys.Name{Identity: now, Field: h.target.Field(string(*now), h.owner), Token: 7}, h.name)
 				h.stands(queue.Turn)
 				require.Zero(t, h.contended)
 				h.undoes()

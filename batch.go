@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -56,11 +55,11 @@ type batch struct {
 	began   clock.Instant
 
 	mu      sync.Mutex
-	holder  *hold         // the valid hold, or the last one that was valid
-	name    identity.Name // of the holder
-	settled identity.Name // the name on Redis, by the last answer
-	sent    identity.Name // the new name of the rename in flight; without a field if there is none
-	failure error         // the most informative failure of the rename in flight
+	holder  *hold     // the valid hold, or the last one that was valid
+	name    keys.Name // of the holder
+	settled keys.Name // the name on Redis, by the last answer
+	sent    keys.Name // the new name of the rename in flight; without a field if there is none
+	failure error     // the most informative failure of the rename in flight
 
 	// Each channel is in at most one of these, and receives one answer, from answered, refused or end.
 	waiting []chan error // of Unlocks for which no command was sent yet
@@ -83,7 +82,7 @@ func newBatch(h *hold) *batch {
 // handOver makes next follow the holder, which has ended, under the name n, if grant gives next the turn. It returns
 // a channel for the answer of Redis, or nil if next does not follow because grant refused or the batch is over. Unless an
 // Unlock waits for the answer, no command is sent for it, and the channel is closed.
-func (b *batch) handOver(next *hold, n identity.Name, waits bool, grant func() bool) (answer <-chan error, over bool) {
+func (b *batch) handOver(next *hold, n keys.Name, waits bool, grant func() bool) (answer <-chan error, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -187,7 +186,7 @@ var renameOptions = redisexec.CallOptions{Attempts: 2}
 
 // renameUntilAnswered repeats a rename until it is answered, or ctx ends. If Redis rejects it for good, and no copy can
 // have been executed, the name on Redis stays unchanged.
-func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name, lease time.Duration) {
+func (b *batch) renameUntilAnswered(ctx context.Context, from, to keys.Name, lease time.Duration) {
 	doubt := false
 	for misses := 1; ; misses++ {
 		e := renameOptions
@@ -222,7 +221,7 @@ func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name,
 
 // answered records that Redis has the lock under the name to. The gate records the answer even if the batch is over,
 // because it is news of the key, not of the batch. The lease on Redis now belongs to the current holder.
-func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
+func (b *batch) answered(to keys.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.answered()
 	// If Redis did not say how many wait (-1), some may.
 	if b.gate.seesLine(lineIs(waiters != 0), out.Sent); waiters > 0 {
@@ -233,7 +232,7 @@ func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, l
 		b.mu.Unlock()
 		return
 	}
-	b.settled, b.sent = to, identity.Name{}
+	b.settled, b.sent = to, keys.Name{}
 	asked, holder := b.asked, b.holder
 	b.asked = nil
 	b.mu.Unlock()
@@ -256,11 +255,11 @@ func (b *batch) failed(out redisexec.Outcome) {
 
 // refused gives up a rename that was certainly not executed. Redis keeps the lock under the name from. The owner of
 // that name may lock again now, so the name is retired; later renames start from it.
-func (b *batch) refused(from identity.Name, err error) {
+func (b *batch) refused(from keys.Name, err error) {
 	b.session.identities.Retire(from.Identity)
 	b.mu.Lock()
 	asked := b.asked
-	b.sent, b.asked = identity.Name{}, nil
+	b.sent, b.asked = keys.Name{}, nil
 	b.mu.Unlock()
 	for _, answer := range asked {
 		answer <- err
@@ -322,18 +321,18 @@ func (b *batch) isOver() bool {
 
 // names returns the names that Redis may have for the lock, in the order in which they are to be undone: in the other
 // order, a delayed copy of the rename could bring the second name back.
-func (b *batch) names() []identity.Name {
+func (b *batch) names() []keys.Name {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.namesHeld()
 }
 
 // namesHeld is names. mu is held.
-func (b *batch) namesHeld() []identity.Name {
+func (b *batch) namesHeld() []keys.Name {
 	if b.sent.Field == "" {
-		return []identity.Name{b.settled}
+		return []keys.Name{b.settled}
 	}
-	return []identity.Name{b.settled, b.sent}
+	return []keys.Name{b.settled, b.sent}
 }
 
 // mayBeOnRedis reports whether field may have been the name of the lock on Redis at the time asked: the name of any hold of

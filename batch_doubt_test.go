@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -64,7 +64,7 @@ func TestRename_UncertainOneRetiresBothNames(t *testing.T) {
 				beginBatch(t, func(b *batchTrial) {
 					current := b.session.identities.Current()
 					next := b.next("next")
-					older := identity.NewSource().Current() // of either
+					older := keys.NewIdentities().Current() // of either
 					if of == "the next" {
 						b.settled.Identity = older
 					} else {

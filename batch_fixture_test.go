@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -209,7 +208,7 @@ func (b *batchTrial) isKnown(as ...*hold) {
 	require.Equal(b.t, names, fieldsOf(b.names()))
 }
 
-func fieldsOf(names []identity.Name) (fields []string) {
+func fieldsOf(names []keys.Name) (fields []string) {
 	for _, n := range names {
 		fields = append(fields, n.Field)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
@@ -110,7 +110,7 @@ func TestRename_WaitsWhileAnotherCommandIsInFlight(t *testing.T) {
 
 func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, true, func() bool { return false })
+		answer, over := b.handOver(b.next("next"), keys.Name{Field: "next"}, true, func() bool { return false })
 		require.False(t, over)
 		require.Nil(t, answer)
 		b.nothingSent()
@@ -122,7 +122,7 @@ func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 func TestBatch_NoOneFollowsAfterItsEnd(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		b.end(nil)
-		answer, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, true, func() bool {
+		answer, over := b.handOver(b.next("next"), keys.Name{Field: "next"}, true, func() bool {
 			t.Error("it was given the turn")
 			return true
 		})

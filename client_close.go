@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relock-go/relock/internal/goid"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/undo"
 )
@@ -52,7 +51,7 @@ var errCloseInHook = fmt.Errorf("%w: Close in a hook of the same client: call it
 // closeTimeout at most. Later calls wait for the first call, and return the same error. They wait on a channel, not on a
 // sync.Once, because the clock of a synctest bubble stops while a goroutine waits for a sync.Once.
 func (s *session) close() error {
-	if _, inHook := s.inHook.Load(goid.Get()); inHook {
+	if _, inHook := s.inHook.Load(goroutine.ID()); inHook {
 		return errCloseInHook
 	}
 	if !s.closeCalled.CompareAndSwap(false, true) {
@@ -68,12 +67,12 @@ func (s *session) close() error {
 func (s *session) end() error {
 	close(s.closing)
 	for _, r := range s.registrars {
-		r.Start()
+		r.start()
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, lockerr.NoAnswerWithin(closeTimeout))
 	defer cancel()
 	// The hub closes concurrently, because it may be connecting. No hold needs messages any more.
-	var hub group.Group
+	var hub goroutine.Group
 	hub.Go(s.hub.Close)
 	err := s.closeHolds(ctx)
 	s.settleRest(ctx)
@@ -82,7 +81,7 @@ func (s *session) end() error {
 	s.goroutines.Wait(ctx)
 	s.checking.Wait(ctx)
 	hub.Wait(ctx)
-	var execs group.Group
+	var execs goroutine.Group
 	for _, x := range s.execs {
 		execs.Go(func() { x.Close(ctx) })
 	}
@@ -113,7 +112,7 @@ func (s *session) closeHolds(ctx context.Context) error {
 	asking, cancel := context.WithTimeoutCause(ctx, limit, lockerr.NoAnswerWithin(limit))
 	defer cancel()
 	var failures failures
-	var closers group.Group
+	var closers goroutine.Group
 	for _, h := range s.registry.all() {
 		h.endLingering()
 		closers.Go(func() { h.close(asking, func(err error) { failures.set(h, err) }) })

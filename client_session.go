@@ -11,11 +11,9 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/deadlock"
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
-	"github.com/relock-go/relock/internal/presence"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -82,15 +80,15 @@ type session struct {
 	scattered bool
 
 	registry   *registry
-	identities *identity.Source
-	registrars []*presence.Registrar // one for each deployment; none if the client does not register
-	tickets    atomic.Uint64         // numbers the entries in lines
-	deadlocks  *deadlock.Checker     // nil on a quorum
-	checking   group.Group           // its goroutine, which ends some seconds after the last wait
+	identities *keys.Identities
+	registrars []*registrar      // one for each deployment; none if the client does not register
+	tickets    atomic.Uint64     // numbers the entries in lines
+	deadlocks  *deadlock.Checker // nil on a quorum
+	checking   goroutine.Group   // its goroutine, which ends some seconds after the last wait
 
 	// goroutines are the watchdogs that are awake, the goroutine that watches the clocks, and the undos. Each of them
 	// has to end soon after closing or background, or Close would take its whole time.
-	goroutines group.Group
+	goroutines goroutine.Group
 	// background is the context of work that no caller waits for: undos, and commands to the nodes of a quorum. Only
 	// Close ends it, after it has waited for both.
 	background    context.Context
@@ -99,7 +97,7 @@ type session struct {
 	inHook sync.Map // the goroutines that run a hook, by number: Close refuses to run on them
 
 	// releases are the goroutines that release detached holds, and detached is how many such holds there are.
-	releases group.Group
+	releases goroutine.Group
 	detached atomic.Int64
 	failed   failedReleases
 
@@ -117,7 +115,7 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 		patience:   redisexec.PatienceFor(o.TTL),
 		hub:        hub,
 		registry:   newRegistry(hub, now),
-		identities: identity.NewSource(),
+		identities: keys.NewIdentities(),
 		closing:    make(chan struct{}),
 		over:       make(chan struct{}),
 	}
@@ -129,7 +127,7 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 	s.background, s.endBackground = context.WithCancelCause(context.Background())
 	if o.registers {
 		for _, x := range s.execs {
-			s.registrars = append(s.registrars, presence.New(s.life(), s.uuidsInUse, x))
+			s.registrars = append(s.registrars, newRegistrar(s.life(), s.uuidsInUse, x))
 		}
 	}
 	started := now() // not in the goroutine, which may run much later and miss a jump before that
@@ -138,8 +136,8 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 }
 
 // life returns what work in the background needs.
-func (s *session) life() group.Life {
-	return group.Life{Now: s.now, Go: s.goroutines.Go, Closing: s.closing, Ctx: s.background}
+func (s *session) life() goroutine.Life {
+	return goroutine.Life{Now: s.now, Go: s.goroutines.Go, Closing: s.closing, Ctx: s.background}
 }
 
 // paced returns opts for a command about a lease, in which several copies have to fit.
@@ -149,7 +147,7 @@ func (s *session) paced(opts redisexec.CallOptions, lease time.Duration) redisex
 }
 
 // closed reports whether Close has been called. Holds may not have ended yet.
-func (s *session) closed() bool { return group.Closed(s.closing) }
+func (s *session) closed() bool { return goroutine.Closed(s.closing) }
 
 // clocksMoved makes every hold check its deadline. While a machine sleeps, leases on Redis go on, but the
 // monotonic clock, by which timers run, stands still: without this check a watchdog would wake too late. A change of

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -66,7 +65,7 @@ func wanted(t *testing.T, s *session, k kind, release func(context.Context) erro
 
 // holds has h be held by the name field.
 func (h *hold) holds(field string) *hold {
-	h.receive(identity.Name{Identity: h.session.identities.Current(), Field: field}, h.session.now(), h.settings.TTL, 0)
+	h.receive(keys.Name{Identity: h.session.identities.Current(), Field: field}, h.session.now(), h.settings.TTL, 0)
 	_, _ = h.open(openLock{settings: h.settings, target: h.target}, nil)
 	return h
 }

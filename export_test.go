@@ -27,8 +27,10 @@ import (
 var TryOptions = tryOptions
 
 const (
-	TrySplits    = trySplits
-	GatheringMax = gatheringMax
+	TrySplits            = trySplits
+	GatheringMax         = gatheringMax
+	RegistrationLease    = registrationLease
+	RegistrationInterval = registrationInterval
 )
 
 // A sessioned is a client, or a handle of one.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -241,7 +241,7 @@ func newFaultOwner(t *testing.T) *faultOwner {
 	named, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		a.id = goid.Get()
+		a.id = goroutine.ID()
 		close(named)
 		for f := range a.todo {
 			f()

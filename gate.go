@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/queue"
@@ -271,11 +270,11 @@ func (g *gate) endBatch(b *batch) {
 }
 
 // batchHas reports whether Redis may have n as the name of a batch.
-func (g *gate) batchHas(n identity.Name) bool {
+func (g *gate) batchHas(n keys.Name) bool {
 	g.mu.Lock()
 	b := g.batch
 	g.mu.Unlock()
-	return b != nil && slices.ContainsFunc(b.names(), func(has identity.Name) bool { return has.Field == n.Field })
+	return b != nil && slices.ContainsFunc(b.names(), func(has keys.Name) bool { return has.Field == n.Field })
 }
 
 // line returns the entries of this process in the line of the key. Most gates never need one.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -64,7 +63,7 @@ type hold struct {
 	target       *keys.Set
 	queueEntries []queueEntry
 
-	name identity.Name // guarded by mu
+	name keys.Name // guarded by mu
 
 	// batch and slot are written under mu, by the goroutine that acquires the hold, or by the goroutine that ends the previous
 	// hold and then grants the ticket. The goroutine that ends the hold reads them without mu, because they no longer change.
@@ -95,8 +94,8 @@ type hold struct {
 
 // offer is a hand-over that was sent for a waiter. In the zero offer, none was sent.
 type offer struct {
-	identity *identity.Identity // under which the waiter will hold the lock
-	ended    chan struct{}      // closed when the hand-over has ended
+	identity *keys.Identity // under which the waiter will hold the lock
+	ended    chan struct{}  // closed when the hand-over has ended
 }
 
 func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings, waits bool) *hold {
@@ -306,7 +305,7 @@ func (h *hold) giveUp(why error) {
 }
 
 // undoName is undo for all that h may have on Redis under the name n.
-func (h *hold) undoName(n identity.Name, lasts time.Duration) {
+func (h *hold) undoName(n keys.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
@@ -315,7 +314,7 @@ func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 
 // undoKeys is undoName for some of the keys. A late copy of a request of a MultiMutex may also be one for an entry in the line
 // of one key.
-func (h *hold) undoKeys(t *keys.Set, n identity.Name, lasts time.Duration) {
+func (h *hold) undoKeys(t *keys.Set, n keys.Name, lasts time.Duration) {
 	h.undo(h.kind.protocol, t, n, lasts, false)
 	if n.Late && h.kind.lock == KindMulti && h.kind.lined != nil {
 		for i := range t.Keys {

@@ -195,7 +195,7 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 		return false, errAgain
 	}
 	for _, r := range h.session.registrars {
-		r.Start()
+		r.start()
 	}
 	if acquired, err := h.acquire(ctx, c.record); !acquired {
 		h.unregister()

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/goroutine"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -68,7 +68,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 // process, although local waiters may have come first.
 func (h *hold) givesWay() bool {
 	h.mu.Lock()
-	notified, queueEntries := h.demand != nil && group.Closed(h.demand), h.queueEntries
+	notified, queueEntries := h.demand != nil && goroutine.Closed(h.demand), h.queueEntries
 	h.mu.Unlock()
 	return notified && slices.ContainsFunc(queueEntries, func(p queueEntry) bool { return p.gate.wantedElsewhere() })
 }
@@ -85,7 +85,7 @@ func (h *hold) joinBatch() *batch {
 }
 
 // follow makes h, a waiter, begin with the lease of the previous hold.
-func (h *hold) follow(before *hold, n identity.Name, b *batch) {
+func (h *hold) follow(before *hold, n keys.Name, b *batch) {
 	before.mu.Lock()
 	l := before.lease
 	before.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *hold) follow(before *hold, n identity.Name, b *batch) {
 }
 
 // setName records the name under which Redis is about to have the lock, because the previous one was retired.
-func (h *hold) setName(n identity.Name) {
+func (h *hold) setName(n keys.Name) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name = n
@@ -107,7 +107,7 @@ func (h *hold) setName(n identity.Name) {
 func (h *hold) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.name, h.batch, h.slot = identity.Name{}, nil, &h.first.slot
+	h.name, h.batch, h.slot = keys.Name{}, nil, &h.first.slot
 }
 
 // wantedLease returns the longest lease of the open Locks.
@@ -150,7 +150,7 @@ func (h *hold) endBatch(ctx context.Context) {
 }
 
 // onRedis returns the name of the lock on Redis, while no rename is in flight.
-func (h *hold) onRedis() identity.Name {
+func (h *hold) onRedis() keys.Name {
 	h.mu.Lock()
 	n, b := h.name, h.batch
 	h.mu.Unlock()

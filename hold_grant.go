@@ -5,8 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/undo"
@@ -27,7 +26,7 @@ func (h *hold) named() bool {
 }
 
 // receive records a grant, by a request or by a hand-over from the previous holder.
-func (h *hold) receive(n identity.Name, sent clock.Instant, lasts, found time.Duration) {
+func (h *hold) receive(n keys.Name, sent clock.Instant, lasts, found time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name = n
@@ -69,7 +68,7 @@ func (h *hold) reject() {
 
 // undo retires the name n, so that no later request uses a name that is being undone, and releases, in the background, what it
 // may have of t. Without the release that expires within lasts. unobserved: no one can have waited for that.
-func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
+func (h *hold) undo(p protocol.Protocol, t *keys.Set, n keys.Name, lasts time.Duration, unobserved bool) {
 	h.session.identities.Retire(n.Identity)
 	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), PlaceholderUntil: h.placeholderUntil(), Unobserved: unobserved, Late: n.Late}
 	h.addUndo(h.session.undo(p, u, n.Field))
@@ -103,14 +102,14 @@ func (h *hold) awaitUndo() {
 func (h *hold) addUndo(settled <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.undos = append(slices.DeleteFunc(h.undos, group.Closed), settled)
+	h.undos = append(slices.DeleteFunc(h.undos, goroutine.Closed), settled)
 }
 
 // nextUndo returns an undo that is not settled yet; nil: all are. Others may be added while the caller waits for it.
 func (h *hold) nextUndo() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.undos = slices.DeleteFunc(h.undos, group.Closed); len(h.undos) == 0 {
+	if h.undos = slices.DeleteFunc(h.undos, goroutine.Closed); len(h.undos) == 0 {
 		return nil
 	}
 	return h.undos[0]

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -222,7 +221,7 @@ func minHoldUnconfirmed(out redisexec.Outcome) error {
 
 // releasePlaceholders releases, in the background, the placeholders until the end of the min hold on keys of t after an answer
 // that n did not hold all of them: a lost hold leaves no placeholder. A hold of one key on one deployment has left none.
-func (h *hold) releasePlaceholders(answer protocol.Released, t *keys.Set, n identity.Name, until clock.Instant) {
+func (h *hold) releasePlaceholders(answer protocol.Released, t *keys.Set, n keys.Name, until clock.Instant) {
 	if several := len(t.Keys) > 1 || len(h.session.undos) > 1; answer.Placeholder && several {
 		h.session.undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Placeholder(n.Field, until))
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -256,7 +256,7 @@ func (s *session) report(name string, hook func(Event), o keys.Owner, e Event) {
 	if hook == nil {
 		return
 	}
-	caller := goid.Get()
+	caller := goroutine.ID()
 	if _, nested := s.inHook.LoadOrStore(caller, nil); !nested {
 		defer s.inHook.Delete(caller)
 	}

@@ -24,10 +24,10 @@ import (
 
 // ranks of the packages of this module. Each imports packages of lower ranks only.
 var ranks = map[string]int{
-	"internal/clock": 0, "internal/goid": 0, "internal/guard": 0, "internal/lockerr": 0, "internal/queue": 0,
-	"internal/group": 1, "internal/keys": 1, "internal/lease": 1, "internal/wake": 1,
-	"internal/identity": 2, "internal/redisexec": 2, "fence": 2,
-	"internal/deadlock": 3, "internal/presence": 3, "internal/protocol": 3, "internal/undo": 3,
+	"internal/clock": 0, "internal/lockerr": 0, "internal/queue": 0,
+	"internal/goroutine": 1, "internal/keys": 1, "internal/lease": 1,
+	"internal/redisexec": 2, "internal/wake": 2, "fence": 2,
+	"internal/deadlock": 3, "internal/protocol": 3, "internal/undo": 3,
 	"internal/line": 4, "internal/quorum": 4,
 	".":        5,
 	"election": 6, "relocktest": 6,

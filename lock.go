@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -456,7 +456,7 @@ func (m *Mutex) owner() keys.Owner {
 	if m.settings.owner != "" {
 		return keys.Owner{Fixed: m.settings.owner}
 	}
-	return keys.Owner{Goroutine: goid.Get()}
+	return keys.Owner{Goroutine: goroutine.ID()}
 }
 
 // notHeld is ErrNotHeld for an owner without a hold of m; it may have the other side.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -130,7 +130,7 @@ func TestPromise_AcquisitionWithALostReplyIsReleased(t *testing.T) {
 		relay.DropReply(locktest.RunsOf(protocol.AcquireScript))
 		before := c.ID()
 		locktest.RequireLocked(t, m)
-		locktest.RequireOnRedis(t, direct, key, fmt.Sprintf("%s:%d", before, goid.Get()), 1)
+		locktest.RequireOnRedis(t, direct, key, fmt.Sprintf("%s:%d", before, goroutine.ID()), 1)
 		require.NotEqual(t, before, c.ID(), "a name in doubt is not used again")
 		locktest.RequireUnlocked(t, m)
 		locktest.RequireFree(t, direct, key)

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
@@ -28,7 +27,7 @@ type lineWaiter struct {
 	line    *line.Line           // the entries of this process
 	ticket  *queue.Ticket[*hold] // for the turn to poll
 	entry   *line.Entry          // nil while there is none
-	name    identity.Name        // of the entry; without a token yet
+	name    keys.Name            // of the entry; without a token yet
 	attends bool                 // it has been subscribed since before the entry
 	polled  bool                 // its last request was a poll
 }
@@ -56,7 +55,7 @@ func (w *lineWaiter) settled() bool {
 // enqueue asks for the lock or an entry in the line, under the name n. The message of a grant may come before the
 // answer: so the ticket is registered, and the process is subscribed, before the request is sent.
 // It does not wait for replicas, because the entry has to be kept alive meanwhile.
-func (w *lineWaiter) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
+func (w *lineWaiter) enqueue(n keys.Name) (protocol.Grant, redisexec.Outcome) {
 	a := w.a
 	if !w.attends {
 		w.attends = true

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -29,7 +29,7 @@ type multiTurn struct {
 	waiter *lineWaiter // in the line of the key a.at; nil: it has not entered a line
 	wants  bool        // an entry in that line: set by a refusal, cleared by an entry or by the key itself
 
-	kept  identity.Name // of the keys that it keeps; without a field: it keeps none
+	kept  keys.Name     // of the keys that it keeps; without a field: it keeps none
 	last  int           // index of the last of these keys
 	since clock.Instant // when it entered the line of the first of them
 	until clock.Instant // when it stops keeping them
@@ -115,7 +115,7 @@ func (t *multiTurn) timeOver() bool {
 
 // nameToAsk returns the name of the keys that it keeps, or a new name.
 // All keys that an attempt keeps have one name, so that one request can acquire the rest, and one undo releases all.
-func (t *multiTurn) nameToAsk() identity.Name {
+func (t *multiTurn) nameToAsk() keys.Name {
 	if t.keeps() {
 		return t.kept
 	}
@@ -202,7 +202,7 @@ func (t *multiTurn) rest(d time.Duration) error {
 }
 
 // keep records that it keeps the key a.at, which it has under the name n.
-func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
+func (t *multiTurn) keep(n keys.Name, proof clock.Instant) {
 	a := t.a
 	now := a.hold.session.now()
 	if !t.keeps() {
@@ -246,7 +246,7 @@ func (t *multiTurn) keepNothing() {
 	if t.over != nil {
 		t.over.Stop()
 	}
-	t.kept = identity.Name{}
+	t.kept = keys.Name{}
 }
 
 // After a grant there are no keys to release: askForAll has called keepNothing, because the keys are in the hold.

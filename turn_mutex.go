@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
@@ -35,7 +35,7 @@ var _ turn = (*mutexTurn)(nil)
 // inheritedEntry is an entry in the line that a waiter takes over from another one of this process.
 type inheritedEntry struct {
 	entry *line.Entry
-	name  identity.Name // of the entry
+	name  keys.Name // of the entry
 }
 
 // newMutexTurn returns the turn of an attempt of a Mutex.

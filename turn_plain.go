@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -60,14 +60,14 @@ func (t *plainTurn) await() (bool, error) {
 func (t *plainTurn) ask() (protocol.Grant, redisexec.Outcome) { return t.askAs(t.a.newName()) }
 
 // askAs asks for all keys under the name n.
-func (t *plainTurn) askAs(n identity.Name) (protocol.Grant, redisexec.Outcome) {
+func (t *plainTurn) askAs(n keys.Name) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	g, out := a.hold.kind.protocol.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
 	return t.answered(n, g, out)
 }
 
 // answered judges the answer to a request for n.
-func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
+func (t *plainTurn) answered(n keys.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	a.doubted(n, g, out)
 	if g, out = a.answered(n, g, out); out.Err != nil {

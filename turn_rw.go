@@ -3,7 +3,6 @@ package relock
 import (
 	"time"
 
-	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -25,7 +24,7 @@ import (
 // writerTurn is the turn of a writer.
 type writerTurn struct {
 	queue   plainTurn
-	claimed *identity.Identity // under which it last claimed the lock; nil: without a claim
+	claimed *keys.Identity // under which it last claimed the lock; nil: without a claim
 }
 
 var _ turn = (*writerTurn)(nil)

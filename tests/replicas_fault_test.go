@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
@@ -80,7 +80,7 @@ func TestReplicas_UnansweredPairIsSentAgain(t *testing.T) {
 	m := b.locks.Mutex(b.key)
 	locktest.RequireLocked(t, m)
 	require.NotEqual(t, id, b.locks.ID())
-	locktest.RequireOnRedis(t, b.master, b.key, fmt.Sprintf("%s:%d", id, goid.Get()), 1)
+	locktest.RequireOnRedis(t, b.master, b.key, fmt.Sprintf("%s:%d", id, goroutine.ID()), 1)
 	locktest.RequireUnlocked(t, m)
 	b.awaitFree(b.key)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -66,7 +66,7 @@ type Held struct{ Key, Field string }
 
 // Checker looks for deadlocks while owners of one client wait for long.
 type Checker struct {
-	life    group.Life
+	life    goroutine.Life
 	long    func() ([]*Waiter, time.Duration)
 	exec    *redisexec.Executor
 	process string // begins the IDs of its waits
@@ -91,7 +91,7 @@ type known struct {
 
 // NewChecker returns a checker for a client that uses exec. long returns the owners that have waited for long enough, and in
 // what time the next one will have; negative: no other one waits.
-func NewChecker(life group.Life, long func() ([]*Waiter, time.Duration), exec *redisexec.Executor) *Checker {
+func NewChecker(life goroutine.Life, long func() ([]*Waiter, time.Duration), exec *redisexec.Executor) *Checker {
 	host, _ := os.Hostname()
 	return &Checker{
 		life: life, long: long, exec: exec, process: uuid.NewString(),

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -23,7 +23,7 @@ func TestChecker_PublishesAWaitOnceInAnInterval(t *testing.T) {
 	defer exec.Close(context.Background())
 	var later time.Duration
 	ctx, cancel := context.WithCancel(t.Context())
-	c := NewChecker(group.Life{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: ctx}, nil, exec)
+	c := NewChecker(goroutine.Life{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: ctx}, nil, exec)
 	w := &Waiter{
 		ID: "7@1", Since: time.Now(), For: []string{"b"}, Owner: "goroutine 7", Holds: []Held{{"a", "u:7"}},
 		Behind: func(string) {}, Found: func(string, bool) { t.Error("found") },
@@ -53,7 +53,7 @@ func TestChecker_WaitThatIsNotPublishedAgainIsInNoDeadlock(t *testing.T) {
 	exec := redisexec.New(rdb, clock.System, time.Minute)
 	defer exec.Close(context.Background())
 	var later time.Duration
-	c := NewChecker(group.Life{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: t.Context()}, nil, exec)
+	c := NewChecker(goroutine.Life{Now: func() clock.Instant { return clock.System().After(later) }, Ctx: t.Context()}, nil, exec)
 	found := 0
 	w := &Waiter{
 		ID: "7@1", Since: time.Now(), For: []string{"b"}, Owner: "goroutine 7", Holds: []Held{{"a", "u:7"}},
@@ -83,7 +83,7 @@ func TestChecker_PublishesNoWaitForANameThatIsNoText(t *testing.T) {
 	rdb := redistest.Mini(t).Client(t)
 	exec := redisexec.New(rdb, clock.System, time.Minute)
 	defer exec.Close(context.Background())
-	c := NewChecker(group.Life{Now: clock.System, Ctx: t.Context()}, nil, exec)
+	c := NewChecker(goroutine.Life{Now: clock.System, Ctx: t.Context()}, nil, exec)
 	w := &Waiter{ID: "7@1", Since: time.Now(), For: []string{"caf\xe9"}, Holds: []Held{{"a", "u:7"}}, Behind: func(string) {}, Found: func(string, bool) { t.Error("found") }}
 	c.check([]*Waiter{w}, c.life.Now())
 	require.Zero(t, rdb.Exists(t.Context(), keys.WaitsOf("a")).Val())

@@ -3,7 +3,7 @@ package keys
 import (
 	"testing"
 
-	"github.com/relock-go/relock/internal/redistest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

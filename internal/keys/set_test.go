@@ -6,11 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/redistest"
 )
 
 func newSet(prefix string, names []string) (*Set, error) {
@@ -185,35 +183,42 @@ func interestingNames() []string {
 }
 
 func TestSet_DerivedNamesAreInTheSlotOfTheirKey(t *testing.T) {
-	rdb := redistest.NewServer(t, "--cluster-enabled", "yes").Client(t)
 	names := append(interestingNames(), "orders:42", "{user:1}:cart", "héé", "\x00{\xff}")
-	slots := func(keys ...string) []int64 {
-		commands, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-			for _, key := range keys {
-				p.ClusterKeySlot(t.Context(), key)
-			}
-			return nil
-		})
-		require.NoError(t, err)
-		slots := make([]int64, len(keys))
-		for i, cmd := range commands {
-			slots[i] = cmd.(*redis.IntCmd).Val()
-		}
-		return slots
-	}
 	refused := 0
 	for _, name := range names {
-		slot := slots(name, HashTag(name), derived(counterPrefix, name), derived(channelPrefix, name))
-		require.Equal(t, int64(keySlot(name)), slot[0], "the tests' own slot of %q", name)
+		slot := keySlot(name)
+		counter, channel := keySlot(derived(counterPrefix, name)), keySlot(derived(channelPrefix, name))
 		if _, err := newSet("", []string{name}); err != nil {
-			require.NotEqual(t, []int64{slot[0], slot[0]}, slot[2:], "%q was refused for nothing", name)
+			require.NotEqual(t, []uint16{slot, slot}, []uint16{counter, channel}, "%q was refused for nothing", name)
 			refused++
 			continue
 		}
-		require.Equal(t, []int64{slot[0], slot[0], slot[0]}, []int64{slot[0], slot[2], slot[3]}, "helpers of %q", name)
+		require.Equal(t, []uint16{slot, slot, slot}, []uint16{keySlot(HashTag(name)), counter, channel}, "helpers of %q", name)
 	}
 	require.NotZero(t, refused)
 	require.Less(t, refused, len(names))
+}
+
+// The slots are those that CLUSTER KEYSLOT of a server returns.
+func TestSet_SlotOfTheTestsIsThatOfTheServer(t *testing.T) {
+	for name, slot := range map[string]uint16{
+		"123456789":     12739,
+		"orders:42":     11414,
+		"{user:1}:cart": 10778,
+		"héé":           14144,
+		"foo{}{bar}":    8363,
+		"foo{{bar}}zap": 4015,
+		"foo{bar}{zap}": 5061,
+		"{}a":           10875,
+		"a{":            14311,
+		"}a{b}":         3300,
+		"a}b{":          6027,
+		"{{}}":          4092,
+		"{}{a}":         13650,
+		"":              0,
+	} {
+		require.Equal(t, slot, keySlot(name), "%q", name)
+	}
 }
 
 // keySlot is the slot of a Cluster that key is in, by the letter of the Cluster

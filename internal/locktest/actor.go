@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
 // A Mutex is a handle of a lock: a *relock.Mutex.
@@ -83,7 +83,7 @@ func (a *Actor) Tries(t *testing.T, m Mutex) (held bool) {
 // ID returns the number of the actor's goroutine.
 func (a *Actor) ID() (id int64) {
 	_ = a.Call(func() error {
-		id = goid.Get()
+		id = goroutine.ID()
 		return nil
 	})
 	return id
@@ -158,7 +158,7 @@ func ErrorsOf[S any](ctx context.Context, m interface {
 }
 
 // FieldOf is the name that the calling goroutine acquires by.
-func FieldOf(c interface{ ID() string }) string { return fmt.Sprintf("%s:%d", c.ID(), goid.Get()) }
+func FieldOf(c interface{ ID() string }) string { return fmt.Sprintf("%s:%d", c.ID(), goroutine.ID()) }
 
 // A Doer runs functions under a lock: a *relock.Mutex.
 type Doer interface {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -23,14 +23,14 @@ type TwoClocks struct {
 func (c *TwoClocks) AtNext(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = map[int64]func(){goid.Get(): f}
+	c.at = map[int64]func(){goroutine.ID(): f}
 }
 
 // Now returns the time of both clocks.
 func (c *TwoClocks) Now() clock.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if id := goid.Get(); c.at[id] != nil {
+	if id := goroutine.ID(); c.at[id] != nil {
 		f := c.at[id]
 		delete(c.at, id)
 		c.mu.Unlock()

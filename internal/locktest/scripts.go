@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/deadlock"
-	"github.com/relock-go/relock/internal/presence"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -22,7 +21,7 @@ var AllScripts = []*redisexec.Script{
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
 	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWPlaceholderScript,
 	protocol.PermitAcquireScript, protocol.PermitPollScript, protocol.PermitReleaseScript, protocol.PermitRenewScript, protocol.PermitStateScript,
-	presence.RegisterScript, deadlock.PublishScript, deadlock.HoldersScript,
+	protocol.RegisterScript, deadlock.PublishScript, deadlock.HoldersScript,
 }
 
 // InLine has the scripts for locks with a line, by the scripts that they replace.

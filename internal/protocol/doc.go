@@ -8,5 +8,6 @@
 //   - reply.go reads a reply, which may be anything.
 //   - terms.go has the options that a request contains.
 //   - entry.go has the state of an entry in the line.
+//   - client.go has the registration of a client, which no lock depends on.
 //   - renewals.go sends renewals that are due together as one command.
 package protocol

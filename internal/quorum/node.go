@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -95,5 +95,5 @@ func (n *node) settle(u undo.Name) bool {
 		_, out = protocol.ReleaseUntil(n.env.Ctx, n.plain, e, u.Keys, u.Field, none, n.env.Now, u.PlaceholderUntil)
 	}
 	// While the client is being closed, one try is enough: a silent minority must not delay Close.
-	return out.Err == nil || redisexec.ForGood(out.Err) || group.Closed(n.env.Closing)
+	return out.Err == nil || redisexec.ForGood(out.Err) || goroutine.Closed(n.env.Closing)
 }

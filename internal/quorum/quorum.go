@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -42,7 +42,7 @@ type Quorum struct {
 
 // Env is what a quorum has of its client.
 type Env struct {
-	group.Life
+	goroutine.Life
 	Patience time.Duration      // for one copy of a command
 	Retire   func(field string) // retires the identity of field
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
 // outside runs f, which uses Redis without an engine, and waits for its answer, or for the end of ctx: then the answer is
@@ -33,7 +33,7 @@ func receive(ctx context.Context, answered <-chan answer) answer {
 // guarded returns the answer of f, which may panic, as a hook of the application's client may. Then the answer is
 // that panic, as an error that leaves it open what was executed.
 func guarded(f func() answer) (a answer) {
-	defer guard.Recover(&a.err)
+	defer goroutine.Recover(&a.err)
 	return f()
 }
 
@@ -52,7 +52,7 @@ func (x *Executor) aside(f func()) bool {
 func (x *Executor) goAside(f func()) {
 	x.asides.Go(func() {
 		var err error
-		defer guard.Recover(&err)
+		defer goroutine.Recover(&err)
 		f()
 	})
 }

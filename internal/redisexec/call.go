@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
@@ -45,7 +45,7 @@ type CallOptions struct {
 }
 
 // Needless reports whether the answer is not needed any more.
-func (e CallOptions) Needless() bool { return group.Closed(e.Enough) }
+func (e CallOptions) Needless() bool { return goroutine.Closed(e.Enough) }
 
 // growing returns the patience with the nth copy of a call: twice the patience with the previous copy. It is bounded so that all
 // copies fit into the lease, and another copy fits into the rest of ctx.

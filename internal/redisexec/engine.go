@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
 // How a copy of a command is sent. The first row that fits counts:
@@ -220,7 +220,7 @@ func answerTo(cmd *call, err error) answer {
 // close ends the lanes. It blocks for as long as go-redis takes to close.
 func (g *engine) close() {
 	var err error
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	g.exec.closeConfirmers(g)
 	g.exec.mu.Lock()
 	lanes := slices.Collect(maps.Keys(g.lanes))

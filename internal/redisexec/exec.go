@@ -11,8 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
@@ -92,7 +91,7 @@ type Executor struct {
 	end  context.CancelFunc
 
 	// asides are the goroutines of commands outside of the engines. late has the commands that their callers have given up.
-	asides group.Group
+	asides goroutine.Group
 	late   late
 }
 
@@ -315,7 +314,7 @@ func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answ
 // dispatch sends s to the master of the keys, in full if requested or needed, and waits for the answer, or until the caller
 // stops waiting. After that only go-redis uses the command, except for the answer's pending.
 func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a answer) {
-	defer guard.Recover(&a.err)
+	defer goroutine.Recover(&a.err)
 	key := keys[0].(string)
 	engine := x.engineOf(c.wait, key)
 	a.server = x.anywhere // also of a panic
@@ -417,7 +416,7 @@ func (x *Executor) Close(ctx context.Context) {
 
 	ctx, cancel := context.WithTimeout(ctx, max(x.Patience, dialTime))
 	defer cancel()
-	var all group.Group
+	var all goroutine.Group
 	for _, e := range engines {
 		all.Go(e.close)
 	}

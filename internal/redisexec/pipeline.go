@@ -12,8 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
 // pipeline sends the commands of all goroutines to one Redis process, on one connection, without waiting for answers in
@@ -36,7 +35,7 @@ type pipeline struct {
 
 	life       context.Context // of dials and the wire
 	end        context.CancelFunc
-	goroutines group.Group
+	goroutines goroutine.Group
 
 	mu      sync.Mutex
 	settled sync.Cond // nothing is to be written, or nothing is in flight
@@ -145,7 +144,7 @@ func emptied(batch []*call) []*call {
 func (p *pipeline) exchange(batch []*call) {
 	var err error
 	func() {
-		defer guard.Recover(&err)
+		defer goroutine.Recover(&err)
 		_, err = p.pool.Pipelined(p.life, func(out redis.Pipeliner) error {
 			for _, cmd := range batch {
 				_ = out.Process(p.life, cmd)
@@ -188,7 +187,7 @@ func (p *pipeline) connected() (*wire, error) {
 
 // open has go-redis open a connection: a client is made for it, which has to give it up when it is ready for commands.
 func (p *pipeline) open() (w *wire, err error) {
-	defer guard.Recover(&err) // the dialer and OnConnect are the application's
+	defer goroutine.Recover(&err) // the dialer and OnConnect are the application's
 	if p.isClosed() {
 		return nil, redis.ErrClosed
 	}
@@ -284,7 +283,7 @@ func admit(l redis.Limiter, batch []*call) (err error) {
 	if l == nil {
 		return nil
 	}
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	if err := l.Allow(); err != nil {
 		return err
 	}
@@ -297,7 +296,7 @@ func (c *call) finish(value any, err error) {
 	if c.limiter != nil {
 		func() {
 			var panicked error
-			defer guard.Recover(&panicked)
+			defer goroutine.Recover(&panicked)
 			if Replied(err) {
 				c.limiter.ReportResult(nil)
 			} else {

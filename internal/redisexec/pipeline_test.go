@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -249,7 +249,7 @@ func TestPipeline_PanicOfTheConnectionEndsTheConnectionOnly(t *testing.T) {
 				x := executorOn(t, rdb)
 				w := loneOn(t, x, rdb)
 				w.Conn = &faulty{Conn: w.Conn, write: f.write, read: f.read}
-				var panicked *guard.Panic
+				var panicked *goroutine.Panic
 				if alone {
 					_, out := x.Run(t.Context(), once, idle, []any{redistest.Key(t)})
 					require.ErrorAs(t, out.Err, &panicked)
@@ -301,7 +301,7 @@ func TestPipeline_ConnectionThatPanicsInOnConnectLeavesNoSubscriber(t *testing.T
 		}))
 		t.Cleanup(func() { _ = rdb.Close() })
 		a := lineUp(t, pipeOn(t, executorOn(t, rdb), rdb), idle, redistest.Key(t), 1)[0].answer(t.Context())
-		var panicked *guard.Panic
+		var panicked *goroutine.Panic
 		require.ErrorAs(t, a.err, &panicked)
 		require.Zero(t, c.subscribers.Load())
 	})

@@ -13,8 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
@@ -63,7 +62,7 @@ const (
 func informativeness(err error) int {
 	var reply redis.Error
 	var network *net.OpError
-	var panicked *guard.Panic
+	var panicked *goroutine.Panic
 	switch {
 	case errors.As(err, &reply), errors.As(err, &panicked), errors.Is(err, redis.ErrClosed):
 		return explainsAll
@@ -199,7 +198,7 @@ func (x *Executor) lookAt(s *server) *look {
 	if s.dial == nil {
 		return nil
 	}
-	if l := s.look; l != nil && (!group.Closed(l.over) || x.Now().Since(l.ended) < lookLife) {
+	if l := s.look; l != nil && (!goroutine.Closed(l.over) || x.Now().Since(l.ended) < lookLife) {
 		return l
 	}
 	// mu is held, and x.mu is taken under it, never the other way round.
@@ -218,7 +217,7 @@ func (x *Executor) peer(s *server, l *look) {
 	defer cancel()
 	conn, err := net.Conn(nil), error(nil)
 	func() {
-		defer guard.Recover(&err)
+		defer goroutine.Recover(&err)
 		conn, err = s.dial(ctx)
 	}()
 	err = noNil(err)
@@ -245,14 +244,14 @@ func (x *Executor) peer(s *server, l *look) {
 func (x *Executor) isStuck(s *server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.look != nil && !group.Closed(s.look.over) && x.Now().Since(s.look.began) >= x.Patience
+	return s.look != nil && !goroutine.Closed(s.look.over) && x.Now().Since(s.look.began) >= x.Patience
 }
 
 // seen returns the address that the last look at s has found; "" if there is none.
 func (s *server) seen() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.look == nil || !group.Closed(s.look.over) {
+	if s.look == nil || !goroutine.Closed(s.look.over) {
 		return ""
 	}
 	return s.look.addr
@@ -290,7 +289,7 @@ func (x *Executor) Explain(err error) error {
 func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *time.Timer {
 	return time.AfterFunc(e.Patience/2, func() {
 		var err error
-		defer guard.Recover(&err)
+		defer goroutine.Recover(&err)
 		x.lookAt(x.serverOf(ctx, key))
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -111,7 +111,7 @@ func TestServer_PanickingDialerIsAFailedLook(t *testing.T) {
 	x, s, _ := onlyDialed(t, func(context.Context) (net.Conn, error) { panic("no network") })
 	x.see(context.Background(), s, redistest.SoonEnough)
 	require.Nil(t, s.ailment.Load())
-	require.True(t, group.Closed(s.look.over))
+	require.True(t, goroutine.Closed(s.look.over))
 }
 
 func TestServer_EndOfTheCallersContextIsNotItsError(t *testing.T) {

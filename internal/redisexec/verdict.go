@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
 // verdict is the meaning of the error of one copy of a command. If it is unknown whether the
@@ -82,7 +82,7 @@ func judge(err error) verdict {
 	}
 	var server redis.Error
 	var network *net.OpError
-	var panicked *guard.Panic
+	var panicked *goroutine.Panic
 	switch {
 	case errors.As(err, &panicked):
 		return halfway // and it would again

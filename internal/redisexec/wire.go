@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
@@ -95,7 +95,7 @@ func (w *wire) send(batch []*call, bytes []byte) bool {
 
 // write writes to the connection, which may be the application's.
 func (w *wire) write(bytes []byte) (err error) {
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	n, err := w.Conn.Write(bytes)
 	if err == nil && n < len(bytes) {
 		err = io.ErrShortWrite
@@ -159,7 +159,7 @@ func (w *wire) parse() (value any, err error) {
 
 // receive waits for more of the replies.
 func (w *wire) receive() (err error) {
-	defer guard.Recover(&err) // as in write
+	defer goroutine.Recover(&err) // as in write
 	left := copy(w.replies, w.replies[w.parsed:])
 	w.replies, w.parsed = slices.Grow(w.replies[:left], max(1, leastRead-left)), 0
 	n, err := w.Conn.Read(w.replies[left:cap(w.replies)])

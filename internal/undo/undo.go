@@ -33,7 +33,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -41,7 +41,7 @@ import (
 // Queue is the names to be released on one Redis. A few goroutines of the client release them, while there are any. It
 // is safe for concurrent use.
 type Queue struct {
-	life group.Life
+	life goroutine.Life
 	// settle releases one name, and reports whether nothing remains to be done. It blocks for as long as
 	// a command is waited for. No mutex is held meanwhile, and several calls may run at once.
 	settle func(Name) bool
@@ -56,7 +56,7 @@ type Queue struct {
 }
 
 // New returns a queue whose names are released by settle.
-func New(life group.Life, settle func(Name) bool) *Queue {
+func New(life goroutine.Life, settle func(Name) bool) *Queue {
 	return &Queue{life: life, settle: settle, pending: make(map[id]*Name)}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -20,13 +20,13 @@ import (
 // queueOf returns a queue whose names settle releases. It is waited for when the test is over.
 func queueOf(t *testing.T, settle func(Name) bool) *Queue {
 	t.Helper()
-	var running group.Group
+	var running goroutine.Group
 	ctx, end := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		end()
 		running.Wait(context.Background())
 	})
-	return New(group.Life{Now: clock.System, Go: running.Go, Ctx: ctx}, settle)
+	return New(goroutine.Life{Now: clock.System, Go: running.Go, Ctx: ctx}, settle)
 }
 
 // adds has the name undone, for an hour at most.
@@ -54,7 +54,7 @@ func TestUndo_UnansweredOneBlocksNoOther(t *testing.T) {
 	for i := range 100 {
 		redistest.Receive(t, q.adds(t, fmt.Sprint(i)))
 	}
-	require.False(t, group.Closed(silent))
+	require.False(t, goroutine.Closed(silent))
 	answer()
 	redistest.Receive(t, silent)
 }
@@ -144,10 +144,10 @@ func TestUndo_TallyIsSettledByMostNodes(t *testing.T) {
 	for nodes, most := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3} {
 		tally := newTally(nodes)
 		for i := range nodes {
-			require.Equal(t, i >= most, group.Closed(tally.settled), "%d of %d", i, nodes)
+			require.Equal(t, i >= most, goroutine.Closed(tally.settled), "%d of %d", i, nodes)
 			tally.count()
 		}
-		require.True(t, group.Closed(tally.settled))
+		require.True(t, goroutine.Closed(tally.settled))
 	}
 }
 
@@ -168,11 +168,11 @@ func TestUndo_AreBoundedAndTheOldestIsDropped(t *testing.T) {
 	require.LessOrEqual(t, lines, mostUndos)
 	require.LessOrEqual(t, kept, mostUndos+mostWorkers)
 	for i := n - mostUndos; i < n; i++ {
-		require.False(t, group.Closed(all[i]), "undo %d of %d is a new one", i, n)
+		require.False(t, goroutine.Closed(all[i]), "undo %d of %d is a new one", i, n)
 	}
 	dropped := 0
 	for _, settled := range all[:n-mostUndos] {
-		if group.Closed(settled) {
+		if goroutine.Closed(settled) {
 			dropped++
 		}
 	}
@@ -230,8 +230,8 @@ func TestUndo_NameWithADelayedCopyIsNotReleasedAgainAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := 0
 		ctx, end := context.WithCancel(t.Context())
-		var running group.Group
-		q := New(group.Life{Now: clock.System, Go: running.Go, Ctx: ctx}, func(Name) bool { released++; return true })
+		var running goroutine.Group
+		q := New(goroutine.Life{Now: clock.System, Go: running.Go, Ctx: ctx}, func(Name) bool { released++; return true })
 		target := new(keys.Set)
 		require.NoError(t, target.Init("", []string{"key"}))
 		<-Add(Name{Keys: target, Field: "name", Until: q.life.Now().After(time.Minute), Late: true}, q)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
 // A link is one pub/sub connection, from its opening until anything goes wrong
@@ -136,7 +136,7 @@ func (l *link) send(rdb Subscriber, c *command) {
 // open makes the PubSub. If the client panics, as a wrapped *redis.Ring does, there are no messages, and waiters keep
 // polling.
 func (l *link) open(rdb Subscriber) (err error) {
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	l.ps = rdb.Subscribe(l.ctx)
 	return nil
 }
@@ -152,7 +152,7 @@ func (l *link) call(c *command) (ok bool) {
 
 // ask calls the method of the PubSub that sends c.
 func (l *link) ask(c *command) (err error) {
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	switch c.verb {
 	case plain.subscribe:
 		return l.ps.Subscribe(l.ctx, c.args...)
@@ -203,7 +203,7 @@ func (l *link) read() {
 
 // receive returns what the server sends next.
 func (l *link) receive() (msg any, err error) {
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	return l.ps.Receive(l.ctx)
 }
 
@@ -223,7 +223,7 @@ func (l *link) drop() {
 	if l.ps != nil {
 		l.hub.all.Go(func() {
 			var err error
-			defer guard.Recover(&err)
+			defer goroutine.Recover(&err)
 			_ = l.ps.Close()
 		})
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/goroutine"
 
 	"github.com/relock-go/relock/internal/clock"
 )
@@ -221,13 +221,13 @@ func (s *Shards) search() {
 // reload has the map renewed.
 func (s *Shards) reload() {
 	var err error
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	s.cluster.ReloadState(s.ctx)
 }
 
 // masterOf returns the master of ch, by the map.
 func (s *Shards) masterOf(ch *channel) (master *redis.Client, err error) {
-	defer guard.Recover(&err)
+	defer goroutine.Recover(&err)
 	return s.cluster.MasterForKey(s.ctx, ch.name)
 }
 

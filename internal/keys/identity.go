@@ -1,31 +1,28 @@
-// Package identity has the names of a client on Redis.
-//
-// One name, one life: if the outcome of any command of an acquisition is unknown, its name is never used for another
-// acquisition. So a delayed copy meets a name that nothing uses.
-package identity
+package keys
 
 import (
 	"strings"
 	"sync/atomic"
 
 	"github.com/google/uuid"
-
-	"github.com/relock-go/relock/internal/keys"
 )
+
+// One name, one life: if the outcome of any command of an acquisition is unknown, its name is never used for another
+// acquisition. So a delayed copy meets a name that nothing uses.
 
 // Identity is a uuid for the names of acquisitions. Identities are compared by address, so one that was retired
 // never comes back.
 type Identity string
 
-// Source has the current identity of a client. If the outcome of a call is unknown, the identity is replaced for all
+// Identities has the current identity of a client. If the outcome of a call is unknown, the identity is replaced for all
 // later acquisitions before that call returns. Existing holds keep theirs.
-type Source struct {
+type Identities struct {
 	current atomic.Pointer[Identity]
 }
 
-// NewSource returns a source with an identity that was never used.
-func NewSource() *Source {
-	s := new(Source)
+// NewIdentities returns one whose current identity was never used.
+func NewIdentities() *Identities {
+	s := new(Identities)
 	s.current.Store(fresh())
 	return s
 }
@@ -36,10 +33,10 @@ func fresh() *Identity {
 }
 
 // Current returns the identity for new acquisitions.
-func (s *Source) Current() *Identity { return s.current.Load() }
+func (s *Identities) Current() *Identity { return s.current.Load() }
 
 // Retire ensures that no later acquisition uses id.
-func (s *Source) Retire(id *Identity) {
+func (s *Identities) Retire(id *Identity) {
 	// mutant: uuid-never-retired
 	if s.current.Load() == id {
 		s.current.CompareAndSwap(id, fresh())
@@ -47,7 +44,7 @@ func (s *Source) Retire(id *Identity) {
 }
 
 // RetireField retires the identity of field, if it is the current one.
-func (s *Source) RetireField(field string) {
+func (s *Identities) RetireField(field string) {
 	if id := s.Current(); id.Begins(field) {
 		s.Retire(id)
 	}
@@ -56,10 +53,10 @@ func (s *Source) RetireField(field string) {
 // Name is the name of a hold on Redis. While the outcome of any of its commands is unknown, it is the
 // name of one acquisition only.
 type Name struct {
-	Identity *Identity   // the client's, at the time of the request
-	Field    string      // identity:owner; empty: there is no name
-	Token    int64       // for fencing
-	Absent   *keys.Nodes // on a quorum: the nodes without it
+	Identity *Identity // the client's, at the time of the request
+	Field    string    // identity:owner; empty: there is no name
+	Token    int64     // for fencing
+	Absent   *Nodes    // on a quorum: the nodes without it
 
 	// Late: a copy of the command that created the name was not answered, and may still be executed after the
 	// end of its hold, or of its undo. The identity has been retired.
@@ -67,7 +64,7 @@ type Name struct {
 }
 
 // Of returns the name of o under id, for the keys of t.
-func (id *Identity) Of(t *keys.Set, o keys.Owner) Name {
+func (id *Identity) Of(t *Set, o Owner) Name {
 	return Name{Identity: id, Field: t.Field(string(*id), o)}
 }
 

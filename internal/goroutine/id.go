@@ -1,12 +1,4 @@
-// Package goid returns the number of the running goroutine.
-//
-// Go has no official name for a goroutine, but its number is in every stack trace, and
-// is not used twice in a process, except for callbacks from threads of C. The runtime's own copy
-// of it is read by github.com/petermattis/goid in about a nanosecond, at an offset that
-// depends on the Go version; parsing a stack trace takes microseconds but works everywhere.
-// So the fast way is compared with the slow one once, at start-up, and used only if
-// they agree.
-package goid
+package goroutine
 
 import (
 	"bytes"
@@ -16,12 +8,19 @@ import (
 	"github.com/petermattis/goid"
 )
 
-// fast reports that the quick way can be trusted with this Go release.
+// Go has no official name for a goroutine, but its number is in every stack trace, and
+// is not used twice in a process, except for callbacks from threads of C. The runtime's own copy
+// of it is read by github.com/petermattis/goid in about a nanosecond, at an offset that
+// depends on the Go version; parsing a stack trace takes microseconds but works everywhere.
+// So the fast way is compared with the slow one once, at start-up, and used only if
+// they agree.
+
+// fast reports that the fast way can be trusted with this Go release.
 var fast = agrees(goid.Get)
 
-// Get returns the number of the calling goroutine. It is unique in the process
+// ID returns the number of the calling goroutine. It is unique in the process
 // and is not used again after the goroutine has ended.
-func Get() int64 {
+func ID() int64 {
 	if fast {
 		return goid.Get()
 	}
@@ -43,7 +42,7 @@ func parse() int64 {
 	number, _, _ := bytes.Cut(bytes.TrimPrefix(line, []byte("goroutine ")), []byte(" "))
 	id, err := strconv.ParseInt(string(number), 10, 64)
 	if err != nil {
-		panic("goid: no number in the stack trace " + strconv.Quote(string(line)))
+		panic("goroutine: no number in the stack trace " + strconv.Quote(string(line)))
 	}
 	return id
 }

@@ -1,4 +1,4 @@
-package goid
+package goroutine
 
 import (
 	"sync"
@@ -7,30 +7,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGoid_FastPathAgreesWithTheStackTrace(t *testing.T) {
+func TestID_FastPathAgreesWithTheStackTrace(t *testing.T) {
 	require.True(t, fast, "this Go release needs the slow parser: update petermattis/goid")
-	require.Equal(t, parse(), Get())
+	require.Equal(t, parse(), ID())
 }
 
-func TestGoid_WrongFastPathIsNotTrusted(t *testing.T) {
+func TestID_WrongFastPathIsNotTrusted(t *testing.T) {
 	require.False(t, agrees(func() int64 { return 1 }))
 }
 
-func TestGoid_ParserReplacesAWrongFastPath(t *testing.T) {
-	want := Get()
+func TestID_ParserReplacesAWrongFastPath(t *testing.T) {
+	want := ID()
 	fast = false
 	defer func() { fast = true }()
-	require.Equal(t, want, Get())
+	require.Equal(t, want, ID())
 }
 
-func TestGoid_EveryGoroutineHasItsOwn(t *testing.T) {
+func TestID_EveryGoroutineHasItsOwn(t *testing.T) {
 	const n = 1000
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	seen := map[int64]bool{}
 	for range n {
 		wg.Go(func() {
-			id := Get()
+			id := ID()
 			mu.Lock()
 			defer mu.Unlock()
 			seen[id] = true
@@ -40,9 +40,9 @@ func TestGoid_EveryGoroutineHasItsOwn(t *testing.T) {
 	require.Len(t, seen, n)
 }
 
-func BenchmarkGet(b *testing.B) {
+func BenchmarkID(b *testing.B) {
 	for b.Loop() {
-		Get()
+		ID()
 	}
 }
 

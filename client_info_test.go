@@ -15,7 +15,6 @@ import (
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
-	"github.com/relock-go/relock/internal/presence"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -54,8 +53,8 @@ func TestClientInfo_IsRegisteredDuringHoldsAndGoesWithClose(t *testing.T) {
 		delete(info, "since")
 		require.Equal(t, map[string]string{"host": host, "pid": strconv.Itoa(os.Getpid()), "program": filepath.Base(os.Args[0])}, info)
 		_, left := registered(t, rdb, c.ID())
-		require.Greater(t, left, presence.Lease-time.Minute)
-		require.LessOrEqual(t, left, presence.Lease)
+		require.Greater(t, left, relock.RegistrationLease-time.Minute)
+		require.LessOrEqual(t, left, relock.RegistrationLease)
 		locktest.RequireUnlocked(t, m)
 		require.NoError(t, c.Close())
 		locktest.RequireFree(t, rdb, keys.OfClient(c.ID()))
@@ -105,21 +104,21 @@ func TestClientInfo_IsRenewedOnceAMinuteDuringHoldsAndWaits(t *testing.T) {
 					_, left := registered(t, rdb, id)
 					return left.Round(time.Second)
 				}
-				require.Equal(t, presence.Lease, left())
+				require.Equal(t, relock.RegistrationLease, left())
 				for range 5 {
-					time.Sleep(presence.Interval - 2*time.Second)
+					time.Sleep(relock.RegistrationInterval - 2*time.Second)
 					brief := c.Mutex("brief")
 					locktest.RequireLocked(t, brief)
 					locktest.RequireUnlocked(t, brief)
-					require.Equal(t, presence.Lease-presence.Interval+2*time.Second, left(), "more than once a minute")
+					require.Equal(t, relock.RegistrationLease-relock.RegistrationInterval+2*time.Second, left(), "more than once a minute")
 					time.Sleep(2 * time.Second)
-					require.Equal(t, presence.Lease, left(), "not once a minute")
+					require.Equal(t, relock.RegistrationLease, left(), "not once a minute")
 				}
 				end()
-				time.Sleep(presence.Interval)
-				require.Equal(t, presence.Lease-presence.Interval, left(), "it does not hold or wait any more")
+				time.Sleep(relock.RegistrationInterval)
+				require.Equal(t, relock.RegistrationLease-relock.RegistrationInterval, left(), "it does not hold or wait any more")
 				require.True(t, relock.Settled(c))
-				time.Sleep(presence.Lease)
+				time.Sleep(relock.RegistrationLease)
 				require.Empty(t, keysAbout(t, rdb, "relock_client"))
 				locktest.RequireLocked(t, c.Mutex("again"))
 				redistest.Eventually(t, "registered again", func() bool {
@@ -144,16 +143,16 @@ func TestClientInfo_EachNameOfHoldsIsRegistered(t *testing.T) {
 		relock.Retire(c)
 		second := c.ID()
 		require.NotEqual(t, first, second)
-		time.Sleep(presence.Interval + time.Second)
+		time.Sleep(relock.RegistrationInterval + time.Second)
 		awaitRegistered(t, rdb, second)
 		for range 5 {
-			time.Sleep(presence.Interval)
+			time.Sleep(relock.RegistrationInterval)
 			awaitRegistered(t, rdb, first)
 			awaitRegistered(t, rdb, second)
 		}
 		locktest.RequireUnlocked(t, m)
 		locktest.RequireLocked(t, m)
-		time.Sleep(presence.Lease + presence.Interval)
+		time.Sleep(relock.RegistrationLease + relock.RegistrationInterval)
 		awaitRegistered(t, rdb, second)
 		info, _ := registered(t, rdb, first)
 		require.Empty(t, info, "no one has that name any more")

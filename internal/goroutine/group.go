@@ -1,6 +1,7 @@
-// Package group counts goroutines, and waits for them for a bounded time. Close is what needs that: no
-// goroutine of the library may outlive it without a reason, and no goroutine may keep it for long.
-package group
+// Package goroutine has what the library needs of goroutines: the number of the running one, panics as errors, and a
+// bounded wait for their end. Close is what needs the last: no goroutine of the library may outlive it without a reason,
+// and no goroutine may keep it for long.
+package goroutine
 
 import (
 	"context"

@@ -1,4 +1,19 @@
-// Package presence registers the client identity on Redis while the client holds or waits. A hold contains only the
+package relock
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/goroutine"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// The registration of a client on Redis while it holds or waits, for WithClientInfo. A hold contains only the
 // client's uuid; with the registration people can find its host and process.
 //
 // No lock depends on it. A command that fails is not repeated before its time, and
@@ -16,49 +31,28 @@
 //
 // What can come late: a copy of a registration, after the client has ended. It creates the key again, for its
 // lease.
-package presence
-
-import (
-	_ "embed"
-	"os"
-	"path/filepath"
-	"strconv"
-	"sync"
-	"time"
-
-	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/redisexec"
-)
-
-//go:embed register.lua
-var source string
-
-// RegisterScript registers a client, or removes it.
-var RegisterScript = redisexec.NewScript(source)
 
 const (
-	// Lease is how long a client stays registered after its last registration. It is three intervals
+	// registrationLease is how long a client stays registered after its last registration. It is three intervals
 	// long, so that a command may fail.
-	Lease = 3 * time.Minute
-	// Interval is the time between registrations. Many short holds one after the other cost no more than that.
-	Interval = time.Minute
+	registrationLease = 3 * time.Minute
+	// registrationInterval is the time between registrations. Many short holds one after the other cost no more than that.
+	registrationInterval = time.Minute
 	// mostNames is how many names are registered at a time: a client has one, and one for each earlier identity
 	// that was retired while a hold had it.
 	mostNames = 16
 )
 
-// Registrar registers one client on one deployment. It has a goroutine while there are holds, and for an interval at
+// registrar registers one client on one deployment. It has a goroutine while there are holds, and for an interval at
 // most after that.
-type Registrar struct {
-	life group.Life
+type registrar struct {
+	life goroutine.Life
 	exec *redisexec.Executor
 	used func() []string
 	info []any // host, process id, program, since when: the last words of each command
 
 	mu sync.Mutex
-	// running: the goroutine is running. Start sets it. The goroutine clears it before it ends because
+	// running: the goroutine is running. start sets it. The goroutine clears it before it ends because
 	// the client is not in use; after Close it stays set, so no other goroutine starts.
 	running bool
 
@@ -67,25 +61,25 @@ type Registrar struct {
 	until map[string]clock.Instant // by name: until when it may be registered
 }
 
-// New returns a registrar of this process on one deployment. used returns the uuids that the client holds or waits by; none
-// if it does neither. New starts nothing, and sends nothing.
-func New(life group.Life, used func() []string, exec *redisexec.Executor) *Registrar {
+// newRegistrar returns a registrar of this process on one deployment. used returns the uuids that the client holds or waits by; none
+// if it does neither. It starts nothing, and sends nothing.
+func newRegistrar(life goroutine.Life, used func() []string, exec *redisexec.Executor) *registrar {
 	host, _ := os.Hostname()
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
 	since := life.Now().Time().UTC().Format(time.RFC3339)
-	return &Registrar{
+	return &registrar{
 		life: life, used: used, exec: exec, until: make(map[string]clock.Instant),
 		info: []any{host, strconv.Itoa(os.Getpid()), filepath.Base(program), since},
 	}
 }
 
-// Start starts the goroutine unless it is running. It does not wait for Redis. A hold calls it when it is in its gates: otherwise
+// start starts the goroutine unless it is running. It does not wait for Redis. A hold calls it when it is in its gates: otherwise
 // the goroutine might look first, find none, and end. Close of the client calls it after Life.Closing was closed, which
 // removes the registration.
-func (r *Registrar) Start() {
+func (r *registrar) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.running {
@@ -96,7 +90,7 @@ func (r *Registrar) Start() {
 
 // run keeps the client registered until it is not in use, or is closed. It blocks while Redis does not
 // answer, for one copy of a command at a time, and ends with Life.Ctx.
-func (r *Registrar) run() {
+func (r *registrar) run() {
 	for {
 		names, due, closed := r.names()
 		switch {
@@ -119,25 +113,25 @@ func (r *Registrar) run() {
 }
 
 // names returns the names to register, how long to wait for that, and whether the client is closed.
-// No names, and not closed: the client is not in use. Then the goroutine has to end, and Start starts another.
-// It looks, and clears running, under one mutex, so it does not miss a Start. Whether the client is closed is of the
+// No names, and not closed: the client is not in use. Then the goroutine has to end, and start starts another.
+// It looks, and clears running, under one mutex, so it does not miss a start. Whether the client is closed is of the
 // same moment: a goroutine that has cleared running must not go on, beside another.
-func (r *Registrar) names() (names []string, due time.Duration, closed bool) {
+func (r *registrar) names() (names []string, due time.Duration, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	closed = group.Closed(r.life.Closing)
+	closed = goroutine.Closed(r.life.Closing)
 	if names = r.used(); len(names) == 0 && !closed {
 		r.running = false
 	}
 	if r.last != (clock.Instant{}) {
-		due = Interval - r.life.Now().Since(r.last)
+		due = registrationInterval - r.life.Now().Since(r.last)
 	}
 	return names[:min(len(names), mostNames)], due, closed
 }
 
 // register registers the client under these names. It records each before it is sent: if the answer is
 // lost, leave still removes it.
-func (r *Registrar) register(names []string) {
+func (r *registrar) register(names []string) {
 	now := r.life.Now()
 	r.last = now
 	for name, until := range r.until {
@@ -146,13 +140,13 @@ func (r *Registrar) register(names []string) {
 		}
 	}
 	for _, name := range names {
-		r.until[name] = now.After(Lease)
-		r.send(name, Lease)
+		r.until[name] = now.After(registrationLease)
+		r.send(name, registrationLease)
 	}
 }
 
 // leave removes each name that may still be registered.
-func (r *Registrar) leave() {
+func (r *registrar) leave() {
 	for name, until := range r.until {
 		if r.life.Now().Until(until) > 0 {
 			r.send(name, 0)
@@ -161,7 +155,6 @@ func (r *Registrar) leave() {
 }
 
 // send sends one command, and waits for it. Its outcome makes no difference.
-func (r *Registrar) send(name string, lease time.Duration) {
-	args := append([]any{lease.Milliseconds()}, r.info...)
-	_, _ = r.exec.Run(r.life.Ctx, redisexec.CallOptions{Attempts: 1}, RegisterScript, []any{keys.OfClient(name)}, args...)
+func (r *registrar) send(name string, lease time.Duration) {
+	protocol.Register(r.life.Ctx, r.exec, redisexec.CallOptions{Attempts: 1}, name, lease, r.info...)
 }

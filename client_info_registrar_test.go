@@ -1,4 +1,4 @@
-package presence
+package relock
 
 import (
 	"context"
@@ -8,18 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // A Lock may start a second goroutine as soon as the first has found the client not in use. If that one went on to say
 // that the client has gone, both would use the same map.
-func TestPresence_GoroutineOfAnIdleClientEndsDespiteClose(t *testing.T) {
+func TestRegistrar_GoroutineOfAnIdleClientEndsDespiteClose(t *testing.T) {
 	t.Parallel()
 	closing := make(chan struct{})
 	looks, asked := 0, 0
-	var running group.Group
+	var running goroutine.Group
 	exec := redisexec.New(redistest.Mini(t).Client(t), clock.System, time.Minute)
 	defer exec.Close(t.Context())
 	over, cancel := context.WithCancel(context.Background())
@@ -30,20 +30,20 @@ func TestPresence_GoroutineOfAnIdleClientEndsDespiteClose(t *testing.T) {
 		}
 		return nil
 	}
-	r := New(group.Life{
+	r := newRegistrar(goroutine.Life{
 		Now: func() clock.Instant {
 			if looks == 2 { // between its look and what it does about that
 				if asked++; asked == 1 {
 					close(closing)
 				}
 			}
-			return clock.System().After(time.Duration(looks) * Interval)
+			return clock.System().After(time.Duration(looks) * registrationInterval)
 		},
 		Go: running.Go, Ctx: over, Closing: closing,
 	}, used, exec)
-	r.Start()
+	r.start()
 	running.Wait(t.Context())
-	require.True(t, group.Closed(closing))
+	require.True(t, goroutine.Closed(closing))
 	require.Equal(t, 1, asked, "it says nothing more")
 	require.False(t, r.running, "a Close starts another one for that")
 }

@@ -1,17 +1,16 @@
-// Package guard keeps a panic of the application's Redis client from ending the process.
-//
-// The library calls that client on goroutines of its own, where the application cannot recover;
-// and the client may be any wrapper, with methods that were never meant to be called. So every
-// call of it is guarded, on every goroutine: a panic becomes an error, as a lost connection does.
-// The application's own code is not guarded here: relock recovers the panic of a hook where it calls
-// the hook, and a panic in the fn of Do passes through Do.
-package guard
+package goroutine
 
 import (
 	"fmt"
 	"runtime"
 	"strings"
 )
+
+// A panic of the application's Redis client must not end the process. The library calls that client on goroutines of its
+// own, where the application cannot recover; and the client may be any wrapper, with methods that were never meant to be
+// called. So every call of it is guarded, on every goroutine: a panic becomes an error, as a lost connection does.
+// The application's own code is not guarded here: relock recovers the panic of a hook where it calls
+// the hook, and a panic in the fn of Do passes through Do.
 
 // Panic is the error of a call that panicked. The effect of the call before that is unknown.
 type Panic struct {
@@ -26,7 +25,7 @@ func (p *Panic) Error() string {
 // Recover ends a panic of the function that defers it, and stores a *Panic in *err. Without a panic *err is
 // unchanged:
 //
-//	defer guard.Recover(&err)
+//	defer goroutine.Recover(&err)
 func Recover(err *error) {
 	if p := recover(); p != nil {
 		*err = &Panic{Value: p, Where: where()}

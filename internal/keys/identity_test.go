@@ -1,19 +1,14 @@
-package identity
+package keys
 
 import (
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
-
-	"github.com/relock-go/relock/internal/keys"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func TestIdentity_IsCurrentUntilRetired(t *testing.T) {
-	s := NewSource()
+	s := NewIdentities()
 	first := s.Current()
 	require.Same(t, first, s.Current())
 	s.Retire(first)
@@ -26,7 +21,7 @@ func TestIdentity_IsCurrentUntilRetired(t *testing.T) {
 func TestIdentity_IsUniqueToItsSource(t *testing.T) {
 	seen := make(map[Identity]bool)
 	for range 100 {
-		s := NewSource()
+		s := NewIdentities()
 		for range 10 {
 			id := s.Current()
 			require.NotEmpty(t, *id)
@@ -39,7 +34,7 @@ func TestIdentity_IsUniqueToItsSource(t *testing.T) {
 
 // What is acquired under the one after it is not in doubt.
 func TestIdentity_IsRetiredOnce(t *testing.T) {
-	s := NewSource()
+	s := NewIdentities()
 	first := s.Current()
 	s.Retire(first)
 	second := s.Current()
@@ -53,7 +48,7 @@ func TestIdentity_IsRetiredOnce(t *testing.T) {
 }
 
 func TestIdentity_ManyThatDoubtItReplaceItOnce(t *testing.T) {
-	s := NewSource()
+	s := NewIdentities()
 	for range 500 {
 		doubted := s.Current()
 		next := make([]*Identity, 4)
@@ -89,7 +84,7 @@ func TestIdentity_FieldRetiresTheOneItBeginsWith(t *testing.T) {
 		"that is empty":               {func(string) string { return "" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewSource()
+			s := NewIdentities()
 			id := s.Current()
 			field := c.field(string(*id))
 			require.Equal(t, c.retired, id.Begins(field))
@@ -100,12 +95,12 @@ func TestIdentity_FieldRetiresTheOneItBeginsWith(t *testing.T) {
 }
 
 func TestIdentity_NameIsIdentityAndOwner(t *testing.T) {
-	target := new(keys.Set)
+	target := new(Set)
 	require.NoError(t, target.Init("", []string{"key"}))
-	id := NewSource().Current()
-	n := id.Of(target, keys.Owner{Fixed: "me"})
+	id := NewIdentities().Current()
+	n := id.Of(target, Owner{Fixed: "me"})
 	require.Equal(t, Name{Identity: id, Field: string(*id) + ":me"}, n)
 	require.True(t, id.Begins(n.Field))
-	require.NotEqual(t, n.Field, id.Of(target, keys.Owner{Goroutine: 1}).Field)
-	require.False(t, NewSource().Current().Begins(n.Field))
+	require.NotEqual(t, n.Field, id.Of(target, Owner{Goroutine: 1}).Field)
+	require.False(t, NewIdentities().Current().Begins(n.Field))
 }
