@@ -124,6 +124,7 @@ func requireRecovered(t *testing.T, w *waiter, n int64, rdb redis.UniversalClien
 }
 
 func TestConnection_KilledOneWakesAndIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, resp := range []int{2, 3} {
 		rdb := newClient(t, &redis.Options{Addr: redistest.NewServer(t).Addr, Protocol: resp})
 		h := newHub(t, rdb, config())
@@ -138,6 +139,7 @@ func TestConnection_KilledOneWakesAndIsReplaced(t *testing.T) {
 }
 
 func TestConnection_FrozenServerIsNoticedByTheMissingPong(t *testing.T) {
+	t.Parallel()
 	s := redistest.NewServer(t)
 	rdb := s.Client(t)
 	h := newHub(t, rdb, config())
@@ -182,6 +184,7 @@ func TestSuspicion_FindsASilentConnectionBeforeThePingIsDue(t *testing.T) {
 }
 
 func TestConnection_UnrequestedUnsubscriptionReplacesIt(t *testing.T) {
+	t.Parallel()
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
 	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
@@ -191,6 +194,7 @@ func TestConnection_UnrequestedUnsubscriptionReplacesIt(t *testing.T) {
 }
 
 func TestConnection_UnrequestedErrorReplacesIt(t *testing.T) {
+	t.Parallel()
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
 	cfg := config()
@@ -238,6 +242,7 @@ func restricted(t *testing.T, s *redistest.Server, admin *redis.Client) *redis.C
 }
 
 func TestChannel_RefusedOneIsNotLiveWhileOthersAre(t *testing.T) {
+	t.Parallel()
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	h := newHub(t, restricted(t, s, admin), config())
@@ -266,6 +271,7 @@ func TestChannel_RefusedOneIsNotLiveWhileOthersAre(t *testing.T) {
 }
 
 func TestChannel_RefusedOneIsRequestedAgain(t *testing.T) {
+	t.Parallel()
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	cfg := config()
@@ -309,6 +315,7 @@ func TestChannel_RefusedByABusyServerIsRequestedSoon(t *testing.T) {
 }
 
 func TestChannel_NoLongerRefusedIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
@@ -328,6 +335,7 @@ func TestChannel_NoLongerRefusedIsLeftAlone(t *testing.T) {
 }
 
 func TestChannel_RefusedOneIsForgottenLikeAnyOther(t *testing.T) {
+	t.Parallel()
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	h := newHub(t, restricted(t, s, admin), config())
@@ -341,6 +349,7 @@ func TestChannel_RefusedOneIsForgottenLikeAnyOther(t *testing.T) {
 }
 
 func TestConnection_WithoutPermissionToPingKeepsSubscriptions(t *testing.T) {
+	t.Parallel()
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">secret",
@@ -395,6 +404,7 @@ func TestClose_IsBoundedDuringAHangingHandshake(t *testing.T) {
 }
 
 func TestClose_IsQuickIfNobodyAnswers(t *testing.T) {
+	t.Parallel()
 	opt := &redis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Minute}
 	dialing := make(chan struct{}, 1)
 	opt.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -419,6 +429,7 @@ func TestClose_IsQuickIfNobodyAnswers(t *testing.T) {
 }
 
 func TestConnection_HangingAttemptIsAbandoned(t *testing.T) {
+	t.Parallel()
 	m := miniredis.RunT(t)
 	var dials atomic.Int64
 	opt := &redis.Options{Addr: m.Addr(), DialTimeout: time.Hour}

@@ -98,6 +98,7 @@ func TestMajority_MessageOfOneServerWakesAfterAMoment(t *testing.T) {
 }
 
 func TestMajority_ServerThatRepeatsItselfIsRemembered(t *testing.T) {
+	t.Parallel()
 	c := newChoir(t, 3, never)
 	before := c.settled()
 	c.says(0)
@@ -107,6 +108,7 @@ func TestMajority_ServerThatRepeatsItselfIsRemembered(t *testing.T) {
 }
 
 func TestMajority_SubscriptionIsLiveWithMostServers(t *testing.T) {
+	t.Parallel()
 	c := newChoir(t, 3, 5*time.Millisecond)
 	before := c.settled()
 	c.servers[0].Close()

@@ -27,6 +27,7 @@ func movable(t *testing.T, addr string) (rdb *redis.Client, move func(to string)
 }
 
 func TestMissedMessages_LeadAwayFromAFormerMaster(t *testing.T) {
+	t.Parallel()
 	old, fresh := miniredis.RunT(t), miniredis.RunT(t)
 	rdb, move := movable(t, old.Addr())
 	h := newHub(t, rdb, config())
@@ -39,6 +40,7 @@ func TestMissedMessages_LeadAwayFromAFormerMaster(t *testing.T) {
 }
 
 func TestMissedMessages_DoNotMoveAConnectionThatReceivesOthers(t *testing.T) {
+	t.Parallel()
 	m := miniredis.RunT(t)
 	rdb := newClient(t, &redis.Options{Addr: m.Addr()})
 	h := newHub(t, rdb, config())
@@ -66,6 +68,7 @@ func TestMissedMessages_MoveTheConnectionOncePerInterval(t *testing.T) {
 }
 
 func TestMissedMessages_LookAShardUpAgain(t *testing.T) {
+	t.Parallel()
 	old, fresh := startMaster(t), startMaster(t)
 	s, a := newShards(t, old, config())
 	w := subscribeLive(t, s, "a")

@@ -46,6 +46,7 @@ func newBuggy(t *testing.T, addr string) *buggy {
 }
 
 func TestPanic_OfTheClientIsAFailedConnection(t *testing.T) {
+	t.Parallel()
 	rdb := newBuggy(t, miniredis.RunT(t).Addr())
 	h := wake.NewHub(rdb, config())
 	t.Cleanup(h.Close)
@@ -58,6 +59,7 @@ func TestPanic_OfTheClientIsAFailedConnection(t *testing.T) {
 }
 
 func TestPanic_OnAskingForAMasterIsRetried(t *testing.T) {
+	t.Parallel()
 	redistest.RequireVersion(t, 7)
 	cluster := redistest.NewCluster(t)
 	rdb := newBuggy(t, cluster.Addrs()[0])
@@ -68,6 +70,7 @@ func TestPanic_OnAskingForAMasterIsRetried(t *testing.T) {
 }
 
 func TestPanic_HubOfAPanickingClientCloses(t *testing.T) {
+	t.Parallel()
 	rdb := newBuggy(t, miniredis.RunT(t).Addr())
 	rdb.left.Store(1 << 40)
 	h := wake.NewHub(rdb, config())

@@ -12,6 +12,7 @@ import (
 )
 
 func TestShards_MovedChannelIsFollowedAndOthersStay(t *testing.T) {
+	t.Parallel()
 	old, fresh := redistest.NewServer(t), startMaster(t)
 	p := startProxy(t, old.Addr)
 	s, a := newShards(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
@@ -26,6 +27,7 @@ func TestShards_MovedChannelIsFollowedAndOthersStay(t *testing.T) {
 }
 
 func TestShards_MisplacedChannelIsFoundWhenTheMapIsRenewed(t *testing.T) {
+	t.Parallel()
 	for _, refusal := range []string{"MOVED 1 127.0.0.1:1", "CLUSTERDOWN Hash slot not served"} {
 		right := startMaster(t)
 		relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
@@ -47,6 +49,7 @@ func TestShards_MisplacedChannelIsFoundWhenTheMapIsRenewed(t *testing.T) {
 
 // A master that becomes a replica ends its subscriptions, and accepts them again.
 func TestShards_ChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
+	t.Parallel()
 	old, fresh := redistest.NewServer(t), startMaster(t)
 	p := startProxy(t, old.Addr)
 	cfg := config()
@@ -61,6 +64,7 @@ func TestShards_ChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
 }
 
 func TestShards_MapIsRenewedNowAndThen(t *testing.T) {
+	t.Parallel()
 	old, fresh := startMaster(t), startMaster(t)
 	s, a := newShards(t, old, config())
 	w := subscribeLive(t, s, "a")
@@ -87,6 +91,7 @@ func TestShards_WrongMapIsNotRequestedAllTheTime(t *testing.T) {
 }
 
 func TestShards_ChannelsAreNotLiveWithoutAMap(t *testing.T) {
+	t.Parallel()
 	master := startMaster(t)
 	s, a := newShards(t, nil, config())
 	a.placeOthers(nil, errors.New("no node answers"))
@@ -102,6 +107,7 @@ func TestShards_ChannelsAreNotLiveWithoutAMap(t *testing.T) {
 }
 
 func TestShards_SuccessorOfADeadMasterTakesOver(t *testing.T) {
+	t.Parallel()
 	old, other, successor := redistest.NewServer(t), startMaster(t), startMaster(t)
 	s, a := newShards(t, old.Client(t), config())
 	a.place(other, "elsewhere")
@@ -125,6 +131,7 @@ func TestShards_SuccessorOfADeadMasterTakesOver(t *testing.T) {
 }
 
 func TestShards_MasterThatLeftIsForgotten(t *testing.T) {
+	t.Parallel()
 	old, fresh := redistest.NewServer(t), startMaster(t)
 	s, a := newShards(t, old.Client(t), config())
 	w := subscribeLive(t, s, "a")
@@ -142,6 +149,7 @@ func TestShards_MasterThatLeftIsForgotten(t *testing.T) {
 }
 
 func TestShards_SilentConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
 	direct := startMaster(t)
 	p := startProxy(t, direct.Options().Addr)
 	cfg := config()
@@ -156,6 +164,7 @@ func TestShards_SilentConnectionIsReplaced(t *testing.T) {
 }
 
 func TestShards_RefusedChannelIsNotLiveWhileOthersAre(t *testing.T) {
+	t.Parallel()
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
 	cfg := config()

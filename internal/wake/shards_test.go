@@ -126,6 +126,7 @@ func onEveryProtocol(t *testing.T, test func(t *testing.T, start func() *redis.C
 }
 
 func TestShards_OneConnectionPerMasterInUse(t *testing.T) {
+	t.Parallel()
 	onEveryProtocol(t, func(t *testing.T, start func() *redis.Client) {
 		masters := []*redis.Client{start(), start(), start()}
 		s, a := newShards(t, nil, config())
@@ -185,6 +186,7 @@ func TestShards_UnusedLeaveNothing(t *testing.T) {
 }
 
 func TestShards_UnusedChannelLingers(t *testing.T) {
+	t.Parallel()
 	master := startMaster(t)
 	cfg := config()
 	cfg.Linger = time.Minute
@@ -199,6 +201,7 @@ func TestShards_UnusedChannelLingers(t *testing.T) {
 }
 
 func TestShards_SubscriptionsMayComeAndGoConcurrently(t *testing.T) {
+	t.Parallel()
 	onEveryProtocol(t, func(t *testing.T, start func() *redis.Client) {
 		masters := []*redis.Client{start(), start()}
 		s, a := newShards(t, masters[0], config())
@@ -228,6 +231,7 @@ func TestShards_SubscriptionsMayComeAndGoConcurrently(t *testing.T) {
 }
 
 func TestShards_NoneIsLiveAfterClose(t *testing.T) {
+	t.Parallel()
 	master := startMaster(t)
 	s, _ := newShards(t, master, config())
 	before := subscribeLive(t, s, "a")
@@ -266,6 +270,7 @@ func (l *lookout) MasterForKey(ctx context.Context, channel string) (*redis.Clie
 }
 
 func TestShards_CloseDoesNotWaitForTheMap(t *testing.T) {
+	t.Parallel()
 	l := newLookout(nil)
 	cfg := config()
 	cfg.CloseTimeout = time.Minute // what it may not wait for
@@ -279,6 +284,7 @@ func TestShards_CloseDoesNotWaitForTheMap(t *testing.T) {
 }
 
 func TestShards_UnfoundChannelIsForgotten(t *testing.T) {
+	t.Parallel()
 	master := startMaster(t)
 	l := newLookout(master)
 	s := wake.NewShards(l, config())

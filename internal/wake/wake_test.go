@@ -15,6 +15,7 @@ import (
 )
 
 func TestSubscription_ConfirmationMakesItLiveAndWakesIt(t *testing.T) {
+	t.Parallel()
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		var s *wake.Subscription
@@ -48,12 +49,14 @@ func TestSubscription_MessageWakesAllOfItsChannel(t *testing.T) {
 }
 
 func TestSubscription_OfAConfirmedChannelIsLiveAtOnce(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, newClient(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}), config())
 	subscribeLive(t, h, "a")
 	require.True(t, subscribe(h, "a").Live())
 }
 
 func TestSubscription_ClosedIsNeitherLiveNorWoken(t *testing.T) {
+	t.Parallel()
 	rdb := newClient(t, &redis.Options{Addr: miniredis.RunT(t).Addr()})
 	h := newHub(t, rdb, config())
 	stays := subscribeLive(t, h, "a")
@@ -68,6 +71,7 @@ func TestSubscription_ClosedIsNeitherLiveNorWoken(t *testing.T) {
 }
 
 func TestChannel_UnusedOneIsUnsubscribedWhileOthersStay(t *testing.T) {
+	t.Parallel()
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		a, b := subscribeLive(t, h, "a"), subscribeLive(t, h, "b")
@@ -83,6 +87,7 @@ func TestChannel_UnusedOneIsUnsubscribedWhileOthersStay(t *testing.T) {
 }
 
 func TestConnection_DoesNotExistWithoutSubscriptions(t *testing.T) {
+	t.Parallel()
 	m := miniredis.RunT(t)
 	h := newHub(t, newClient(t, &redis.Options{Addr: m.Addr()}), config())
 	require.Zero(t, m.CurrentConnectionCount())
@@ -95,6 +100,7 @@ func TestConnection_DoesNotExistWithoutSubscriptions(t *testing.T) {
 }
 
 func TestChannel_ManyShareOneConnectionAndLeaveNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	const n = 10_000
 	rdb := redistest.NewServer(t).Client(t)
@@ -122,6 +128,7 @@ func TestChannel_ManyShareOneConnectionAndLeaveNothing(t *testing.T) {
 }
 
 func TestSubscription_MayComeAndGoConcurrently(t *testing.T) {
+	t.Parallel()
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		names := channelNames(8)
@@ -151,6 +158,7 @@ func TestSubscription_MayComeAndGoConcurrently(t *testing.T) {
 }
 
 func TestSubscription_NoneIsLiveAfterClose(t *testing.T) {
+	t.Parallel()
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		before := subscribeLive(t, h, "a")
