@@ -265,6 +265,7 @@ func TestSemaphore_LargePermitsAreRenewedAlone(t *testing.T) {
 
 // Everything that can end a permit, at once.
 func TestSemaphore_EndsInEveryWayAtOnce(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		other := locksOn(t, b.Client(t)).Semaphore(key, 4)
