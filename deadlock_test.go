@@ -290,7 +290,8 @@ func TestDeadlock_AmongManyOtherWaits(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 				relay := redistest.NewRelay(t, b.Addr)
 				relay.Latency(x.latency)
-				c, other := relock.LocksOn(t, redistest.NewClient(t, relay.Addr)), relock.LocksOn(t, b.Client(t))
+				c := relock.LocksOn(t, redistest.NewClient(t, relay.Addr), relock.WithDeadlockCheck(time.Second))
+				other := relock.LocksOn(t, b.Client(t))
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				for i := range x.waits {
@@ -302,7 +303,7 @@ func TestDeadlock_AmongManyOtherWaits(t *testing.T) {
 						_ = mine.Unlock()
 					})
 				}
-				time.Sleep(7 * time.Second)
+				time.Sleep(3 * time.Second)
 				pair(t, c, 15*time.Second)
 				cancel()
 				all.Wait()
