@@ -193,6 +193,7 @@ func TestSemaphore_NothingLeaks(t *testing.T) {
 }
 
 func TestSemaphore_RenewalThatFindsALossKeepsTheOthers(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		s := locksOn(t, b.Client(t), relock.WithTTL(3*time.Second)).Semaphore("s", 100)
 		other := locksOn(t, b.Client(t)).Semaphore("s", 100)
@@ -241,6 +242,7 @@ func TestSemaphore_UnconfirmedGrantGoesToTheNext(t *testing.T) {
 // A command of hundred renewals takes Redis some hundred microseconds, during which it does nothing else. With permits of
 // large weights it would take seconds.
 func TestSemaphore_LargePermitsAreRenewedAlone(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -265,6 +267,7 @@ func TestSemaphore_LargePermitsAreRenewedAlone(t *testing.T) {
 
 // Everything that can end a permit, at once.
 func TestSemaphore_EndsInEveryWayAtOnce(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -326,6 +329,7 @@ func TestSemaphore_EndsInEveryWayAtOnce(t *testing.T) {
 
 // Each unit of a weight is a command of the script, which nobody can stop when it has written.
 func TestSemaphore_ForcedPermitOfAnImpossibleWeightCostsNothing(t *testing.T) {
+	t.Parallel()
 	server := redistest.NewServer(t)
 	rdb := server.Client(t)
 	s := locksOn(t, rdb).Semaphore("s", 2)
@@ -336,6 +340,7 @@ func TestSemaphore_ForcedPermitOfAnImpossibleWeightCostsNothing(t *testing.T) {
 }
 
 func TestSemaphore_WaitErrorNamesTheMinHold(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		s := locksOn(t, b.Client(t)).Semaphore("s", 1, relock.WithMinHold(time.Minute), relock.WithWaitTimeout(2*time.Second))
 		p := acquired(t, s, 1)

@@ -162,6 +162,7 @@ func TestSemaphore_ForgottenPermitsAreLost(t *testing.T) {
 
 // Another program may overwrite the name: holders lose their permits, waiters get the reason, and what the program wrote stays.
 func TestSemaphore_OverwrittenKeyIsALossAndIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	for name, overwrite := range map[string]func(rdb redis.UniversalClient, key string) error{
 		"a string": func(rdb redis.UniversalClient, key string) error {
 			return rdb.Set(context.Background(), key, "x", 0).Err()
@@ -229,6 +230,7 @@ func withServerClock(b *redistest.Backend) (set func(ahead time.Duration)) {
 // On a server whose clock is set ahead all leases are over. The waiters are served, and those who lost their permits find that at
 // their next renewal.
 func TestSemaphore_ServerClockSetAheadIsALoss(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		set := withServerClock(b)
 		s := locksOn(t, b.Client(t)).Semaphore("s", 2)
@@ -253,6 +255,7 @@ func TestSemaphore_ServerClockSetAheadIsALoss(t *testing.T) {
 }
 
 func TestSemaphore_ServerClockSetBackChangesNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		set := withServerClock(b)

@@ -120,6 +120,7 @@ func TestSemaphore_NeverMoreThanTheLimitIsInUse(t *testing.T) {
 }
 
 func TestSemaphore_PermitIsReleasedOnceByAnyGoroutine(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -162,6 +163,7 @@ func TestSemaphore_PermitIsReleasedOnceByAnyGoroutine(t *testing.T) {
 }
 
 func TestSemaphore_TryAcquireNeverWaits(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		s := locksOn(t, rdb).Semaphore(key, 2)
@@ -222,6 +224,7 @@ func TestSemaphore_ServesInOrderOfArrival(t *testing.T) {
 }
 
 func TestSemaphore_ReleaseServesAllWhoFit(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		one, two := locksOn(t, b.Client(t)).Semaphore(key, 4), locksOn(t, b.Client(t)).Semaphore(key, 4)
@@ -243,6 +246,7 @@ func TestSemaphore_ReleaseServesAllWhoFit(t *testing.T) {
 }
 
 func TestSemaphore_WaiterThatGivesUpLeavesNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -270,6 +274,7 @@ func TestSemaphore_WaiterThatGivesUpLeavesNothing(t *testing.T) {
 }
 
 func TestSemaphore_DoReleasesWhateverTheFunctionDoes(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		s := locksOn(t, rdb).Semaphore(key, 2)
@@ -294,6 +299,7 @@ func TestSemaphore_DoReleasesWhateverTheFunctionDoes(t *testing.T) {
 }
 
 func TestSemaphore_InvalidUseIsAnErrorBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c := locksOn(t, rdb)
@@ -335,6 +341,7 @@ func TestSemaphore_InvalidUseIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 }
 
 func TestSemaphore_OptionsOfAClientForItsLocksDoNotApply(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := b.Client(t)
 		c := locksOn(t, rdb, relock.WithSharedFencing(), relock.WithoutReentrancy())
@@ -356,6 +363,7 @@ func callsOf(t *testing.T, s *relock.Semaphore) map[string]error {
 }
 
 func TestSemaphore_LockOfTheSameNameIsRefused(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -377,6 +385,7 @@ func TestSemaphore_LockOfTheSameNameIsRefused(t *testing.T) {
 }
 
 func TestSemaphore_StateAndForceRelease(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, other := locksOn(t, rdb), locksOn(t, b.Client(t))
@@ -428,6 +437,7 @@ func TestSemaphore_StateAndForceRelease(t *testing.T) {
 }
 
 func TestSemaphore_CloseReleasesPermitsAndEndsWaiters(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, b.Client(t))
@@ -447,6 +457,7 @@ func TestSemaphore_CloseReleasesPermitsAndEndsWaiters(t *testing.T) {
 }
 
 func TestSemaphore_HooksReportPermits(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		var events chronicle
@@ -476,6 +487,7 @@ func TestSemaphore_HooksReportPermits(t *testing.T) {
 
 // A deployment that changes the limit needs no migration.
 func TestSemaphore_EachVersionKeepsItsOwnLimit(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		before, after := locksOn(t, b.Client(t)).Semaphore(key, 2), locksOn(t, b.Client(t)).Semaphore(key, 4)
@@ -535,6 +547,7 @@ func TestSemaphore_AsyncReleaseReturnsBeforeRedisAndNothingLingers(t *testing.T)
 // The tests below are about leases, and run in the time of a bubble.
 
 func TestSemaphore_PermitsAreRenewedTogether(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -560,6 +573,7 @@ func TestSemaphore_PermitsAreRenewedTogether(t *testing.T) {
 // P-S2 and P-S3: of a process that is cut off, the loss is known there before the share is given away, which is within one
 // TTL, and the waiters elsewhere poll no faster than others.
 func TestSemaphore_ShareOfACutOffProcessComesBackWithinItsTTL(t *testing.T) {
+	t.Parallel()
 	const ttl = 10 * time.Second
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -591,6 +605,7 @@ func TestSemaphore_ShareOfACutOffProcessComesBackWithinItsTTL(t *testing.T) {
 }
 
 func TestSemaphore_WithoutRenewalEndsWithTheLease(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		s := locksOn(t, b.Client(t)).Semaphore("s", 1, relock.WithTTL(time.Second), relock.WithoutRenewal())
 		p := acquired(t, s, 1)
@@ -605,6 +620,7 @@ func TestSemaphore_WithoutRenewalEndsWithTheLease(t *testing.T) {
 
 // A permit that was granted in line has the short lease of its entry at first.
 func TestSemaphore_PermitOfAWaiterGetsItsWholeLease(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		opts  []relock.MutexOption
 		keeps time.Duration
@@ -635,6 +651,7 @@ func TestSemaphore_PermitOfAWaiterGetsItsWholeLease(t *testing.T) {
 
 // At most so many begin in each min hold, however short each of them is.
 func TestSemaphore_MinHoldLimitsTheRate(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		const limit, period = 3, time.Minute
@@ -674,6 +691,7 @@ func TestSemaphore_MinHoldLimitsTheRate(t *testing.T) {
 // A release with a min hold frees no share, and its end is no script: without a word, the waiters of other processes would
 // find it free at their next poll only.
 func TestSemaphore_MinHoldDelaysNoWaiterBeyondItsEnd(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		const limit, reserved = 4, 20 * time.Millisecond
 		rdb := b.Client(t)
@@ -696,6 +714,7 @@ func TestSemaphore_MinHoldDelaysNoWaiterBeyondItsEnd(t *testing.T) {
 
 // The permit's own lease must not keep its key, when the reservation that replaced it is over.
 func TestSemaphore_KeyGoesWithTheMinHold(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := b.Client(t)
 		s := locksOn(t, rdb).Semaphore("s", 4, relock.WithMinHold(20*time.Millisecond))
@@ -718,6 +737,7 @@ func useUp(t *testing.T, s *relock.Semaphore, n int) {
 
 // P-S3 for waiters: a process that was killed while its waiter was first in line.
 func TestSemaphore_WaiterOfADeadProcessKeepsNoOneWaiting(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		s := locksOn(t, b.Client(t)).Semaphore("s", 2)
 		p := acquired(t, s, 2)
@@ -806,6 +826,7 @@ func TestSemaphore_LostRepliesOverfillNothing(t *testing.T) {
 
 // P-S5. On a machine that stalls, a waiter polls now and then, which is a script more.
 func TestSemaphore_FreePermitCostsTwoCommands(t *testing.T) {
+	t.Parallel()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		s := locksOn(t, rdb).Semaphore("s", 4)
