@@ -175,17 +175,22 @@ func (h *hold) acquire(ctx context.Context, r *record) (granted bool, err error)
 
 // newName returns the name for one request, and for the hold that it may lead to. Redis may still have the current name of
 // this owner, for a hold that followed in its batch and whose own name need not be written yet. Then the name is retired.
+// A batch that ends meanwhile has retired the name before its gate forgets the batch: then another one is formed.
 func (a *attempt) newName() keys.Name {
 	h := a.hold
-	n := h.session.identities.Current().Of(h.target, h.owner)
-	for _, p := range h.queueEntries {
-		// mutant: linger-name-reused
-		if p.gate.batchHas(n) {
-			h.session.identities.Retire(n.Identity)
-			return h.session.identities.Current().Of(h.target, h.owner)
+	for {
+		id := h.session.identities.Current()
+		n := id.Of(h.target, h.owner)
+		for _, p := range h.queueEntries {
+			// mutant: linger-name-reused
+			if p.gate.batchHas(n) {
+				h.session.identities.Retire(id)
+			}
+		}
+		if id == h.session.identities.Current() {
+			return n
 		}
 	}
-	return n
 }
 
 // callOptions returns the options of a request for the lock. Without an answer the command is sent again. If the first

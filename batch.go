@@ -288,10 +288,10 @@ func (b *batch) end(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = true
-	b.gate.endBatch(b)
 	if err != nil {
 		b.retire()
 	}
+	b.gate.endBatch(b) // after retire: newName looks for the batch first
 	if b.stop != nil {
 		b.stop()
 	}

@@ -1,10 +1,14 @@
 package relock
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
 )
 
 // A caller that gets the error of an unknown outcome may lock again at once. What undoes the batch must not
@@ -38,4 +42,30 @@ func TestBatch_NamesAreRetiredBeforeAnUnknownOutcomeIsReported(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An owner may form a name for its next hold while a batch that has the same name fails, and undoes the name.
+func TestBatch_NameOfOneThatFailsIsNotGivenToItsOwnerAgain(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		again := &attempt{hold: b.nextAgain(b.first)}
+		for round := range 2000 {
+			retired := b.session.identities.Current()
+			b.settled, b.over = retired.Of(b.target, b.first.owner), false
+			b.gate.beginBatch(b.batch)
+			formed := make(chan keys.Name)
+			var ready atomic.Int32
+			together := func() { // no sooner than the other one
+				for ready.Add(1); ready.Load() < 2; {
+					runtime.Gosched()
+				}
+			}
+			go func() {
+				together()
+				formed <- again.newName()
+			}()
+			together()
+			b.end(errMissed)
+			require.NotSame(t, retired, (<-formed).Identity, "round %d", round)
+		}
+	})
 }
