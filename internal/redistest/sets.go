@@ -9,7 +9,7 @@ import (
 
 // There are three sets of tests, each within the next:
 //
-//	go test -short ./...                    10 to 15 seconds, on miniredis alone: no faults
+//	go test -short ./...                    about 10 seconds, on miniredis alone: no faults
 //	go test ./...                           passes on any machine, however busy: in virtual time on miniredis (Each,
 //	                                        InBubble), and on a real Redis where the outcome does not depend on speed
 //	RELOCK_REQUIRE_REDIS=1 go test ./...    all: real servers, relays to them, leases and faults in real time (Timed)
