@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -46,10 +45,9 @@ const (
 // registrar registers one client on one deployment. It has a goroutine while there are holds, and for an interval at
 // most after that.
 type registrar struct {
-	life goroutine.Life
-	exec *redisexec.Executor
-	used func() []string
-	info []any // host, process id, program, since when: the last words of each command
+	session *session
+	exec    *redisexec.Executor
+	info    []any // host, process id, program, since when: the last words of each command
 
 	mu sync.Mutex
 	// running: the goroutine is running. start sets it. The goroutine clears it before it ends because
@@ -61,35 +59,34 @@ type registrar struct {
 	until map[string]clock.Instant // by name: until when it may be registered
 }
 
-// newRegistrar returns a registrar of this process on one deployment. used returns the uuids that the client holds or waits by; none
-// if it does neither. It starts nothing, and sends nothing.
-func newRegistrar(life goroutine.Life, used func() []string, exec *redisexec.Executor) *registrar {
+// newRegistrar returns a registrar of the client of s on one deployment. It starts nothing, and sends nothing.
+func newRegistrar(s *session, exec *redisexec.Executor) *registrar {
 	host, _ := os.Hostname()
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	since := life.Now().Time().UTC().Format(time.RFC3339)
+	since := s.now().Time().UTC().Format(time.RFC3339)
 	return &registrar{
-		life: life, used: used, exec: exec, until: make(map[string]clock.Instant),
+		session: s, exec: exec, until: make(map[string]clock.Instant),
 		info: []any{host, strconv.Itoa(os.Getpid()), filepath.Base(program), since},
 	}
 }
 
 // start starts the goroutine unless it is running. It does not wait for Redis. A hold calls it when it is in its gates: otherwise
-// the goroutine might look first, find none, and end. Close of the client calls it after Life.Closing was closed, which
+// the goroutine might look first, find none, and end. Close calls it after session.closing is closed: the goroutine then
 // removes the registration.
 func (r *registrar) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.running {
 		r.running = true
-		r.life.Go(r.run)
+		r.session.goroutines.Go(r.run)
 	}
 }
 
 // run keeps the client registered until it is not in use, or is closed. It blocks while Redis does not
-// answer, for one copy of a command at a time, and ends with Life.Ctx.
+// answer, for one copy of a command at a time, and ends with session.background.
 func (r *registrar) run() {
 	for {
 		names, due, closed := r.names()
@@ -105,7 +102,7 @@ func (r *registrar) run() {
 			timer := time.NewTimer(due)
 			select {
 			case <-timer.C:
-			case <-r.life.Closing:
+			case <-r.session.closing:
 			}
 			timer.Stop()
 		}
@@ -114,17 +111,17 @@ func (r *registrar) run() {
 
 // names returns the names to register, how long to wait for that, and whether the client is closed.
 // No names, and not closed: the client is not in use. Then the goroutine has to end, and start starts another.
-// It looks, and clears running, under one mutex, so it does not miss a start. Whether the client is closed is of the
-// same moment: a goroutine that has cleared running must not go on, beside another.
+// It looks, and clears running, under one mutex, so it does not miss a start. Whether the client is closed is read under the
+// same mutex: a goroutine that has cleared running must not go on, beside another.
 func (r *registrar) names() (names []string, due time.Duration, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	closed = goroutine.Closed(r.life.Closing)
-	if names = r.used(); len(names) == 0 && !closed {
+	closed = r.session.closed()
+	if names = r.session.uuidsInUse(); len(names) == 0 && !closed {
 		r.running = false
 	}
 	if r.last != (clock.Instant{}) {
-		due = registrationInterval - r.life.Now().Since(r.last)
+		due = registrationInterval - r.session.now().Since(r.last)
 	}
 	return names[:min(len(names), mostNames)], due, closed
 }
@@ -132,7 +129,7 @@ func (r *registrar) names() (names []string, due time.Duration, closed bool) {
 // register registers the client under these names. It records each before it is sent: if the answer is
 // lost, leave still removes it.
 func (r *registrar) register(names []string) {
-	now := r.life.Now()
+	now := r.session.now()
 	r.last = now
 	for name, until := range r.until {
 		if now.Until(until) <= 0 {
@@ -148,7 +145,7 @@ func (r *registrar) register(names []string) {
 // leave removes each name that may still be registered.
 func (r *registrar) leave() {
 	for name, until := range r.until {
-		if r.life.Now().Until(until) > 0 {
+		if r.session.now().Until(until) > 0 {
 			r.send(name, 0)
 		}
 	}
@@ -156,5 +153,5 @@ func (r *registrar) leave() {
 
 // send sends one command, and waits for it. Its outcome makes no difference.
 func (r *registrar) send(name string, lease time.Duration) {
-	protocol.Register(r.life.Ctx, r.exec, redisexec.CallOptions{Attempts: 1}, name, lease, r.info...)
+	protocol.Register(r.session.background, r.exec, redisexec.CallOptions{Attempts: 1}, name, lease, r.info...)
 }

@@ -127,7 +127,7 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 	s.background, s.endBackground = context.WithCancelCause(context.Background())
 	if o.registers {
 		for _, x := range s.execs {
-			s.registrars = append(s.registrars, newRegistrar(s.life(), s.uuidsInUse, x))
+			s.registrars = append(s.registrars, newRegistrar(s, x))
 		}
 	}
 	started := now() // not in the goroutine, which may run much later and miss a jump before that
