@@ -291,7 +291,7 @@ func (b *batch) end(err error) {
 	if err != nil {
 		b.retire()
 	}
-	b.gate.endBatch(b) // after retire: newName looks for the batch first
+	b.gate.endBatch(b) // after retire: newName looks for the batch, and then for the identity
 	if b.stop != nil {
 		b.stop()
 	}

@@ -262,7 +262,7 @@ func TestDeadlock_TryLockIsInNone(t *testing.T) {
 		owner.Locks(t, other.Mutex("b"))
 		locktest.RequireLocked(t, other.Mutex("c"))
 		checked := locktest.NewActor(t).Lock(t.Context(), one.Mutex("c")) // without a wait there is no check
-		locktest.AwaitAsleep(t, relay, "c")                               // or it fails with the connection
+		locktest.AwaitAsleep(t, relay, "c")                               // else the Lock could fail with the connection
 		relay.LoseReply(locktest.RunsOf(protocol.AcquireScript).And(redistest.With("b"))).Always()
 		waited := make(chan error, 1)
 		go func() {

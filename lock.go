@@ -415,7 +415,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return forced, nil
 }
 
-// forceUnlock ends the hold on key i that has fields, as Redis said when it was asked.
+// forceUnlock ends the hold on key i that has fields, as Redis returned them at the time asked.
 func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked clock.Instant) (bool, error) {
 	g := m.session.registry.gate(gateID{m.target.Keys[i], m.target.Side})
 	ours := g != nil && g.endLingering(nil)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
@@ -11,15 +10,11 @@ import (
 	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/internal/scenario"
 	"github.com/relock-go/relock/chaos/mutant"
+	"github.com/relock-go/relock/internal/pagetest"
 )
 
 func TestPages_HaveEveryScenarioInvariantAndMutant(t *testing.T) {
-	read := func(file string) string {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		return string(text)
-	}
-	text := read("scenarios.md")
+	text := pagetest.Read(t, "scenarios.md")
 	var listed bytes.Buffer
 	list(&listed)
 	for line := range strings.Lines(listed.String()) {
@@ -29,7 +24,7 @@ func TestPages_HaveEveryScenarioInvariantAndMutant(t *testing.T) {
 		}
 	}
 	for _, name := range check.Invariants {
-		require.Contains(t, read("README.md"), "\n| "+name+" | ")
+		require.Contains(t, pagetest.Read(t, "README.md"), "\n| "+name+" | ")
 	}
 	for _, m := range mutant.All {
 		require.Contains(t, text, "\n| `"+m.Name+"` | "+m.Breaks+" | ")

@@ -40,8 +40,8 @@ const (
 	hindsight = time.Minute
 	// life of what is published: a look may take long, and a command may fail.
 	life = 3 * calm
-	// mostHolds is beside how many locks a wait is published, mostAtOnce how many waits are published at a time, and mostKeys
-	// how many keys a look reads.
+	// mostHolds bounds the locks beside which a wait is published, mostAtOnce the waits that are published at a time, and
+	// mostKeys the keys that a look reads.
 	mostHolds, mostAtOnce, mostKeys = 64, 64, 200
 )
 
@@ -202,7 +202,7 @@ func (c *Checker) publish(w *Waiter, k *known, asOf clock.Instant) {
 	}
 	text, _ := json.Marshal(&k.wait)
 	for _, h := range w.Holds[:min(len(w.Holds), mostHolds)] {
-		if _, out := c.run1(PublishScript, []any{keys.WaitsOf(h.Key)}, h.Field, life.Milliseconds(), string(text)); out.Err != nil {
+		if _, out := c.sendOnce(PublishScript, []any{keys.WaitsOf(h.Key)}, h.Field, life.Milliseconds(), string(text)); out.Err != nil {
 			k.generation++
 			k.first = nil
 			break
@@ -211,8 +211,8 @@ func (c *Checker) publish(w *Waiter, k *known, asOf clock.Instant) {
 	k.published = c.life.Now()
 }
 
-// run1 sends one copy of a script. The next look sends another one.
-func (c *Checker) run1(s *redisexec.Script, keys []any, args ...any) (any, redisexec.Outcome) {
+// sendOnce sends a script once. After a failure the next look sends it again.
+func (c *Checker) sendOnce(s *redisexec.Script, keys []any, args ...any) (any, redisexec.Outcome) {
 	return c.exec.Run(c.life.Ctx, redisexec.CallOptions{Attempts: 1}, s, keys, args...)
 }
 
@@ -239,7 +239,7 @@ func (r *reader) holders(key string) ([]Holder, error) {
 		if r.full = len(r.read) == mostKeys || found.at.Since(r.began) > calm; r.full {
 			return nil, errTooMany
 		}
-		reply, out := r.checker.run1(HoldersScript, []any{key, keys.WaitsOf(key)})
+		reply, out := r.checker.sendOnce(HoldersScript, []any{key, keys.WaitsOf(key)})
 		if out.Err != nil {
 			return nil, out.Err
 		}

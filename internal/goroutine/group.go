@@ -1,6 +1,6 @@
-// Package goroutine has what the library needs of goroutines: the number of the running one, panics as errors, and a
-// bounded wait for their end. Close is what needs the last: no goroutine of the library may outlive it without a reason,
-// and no goroutine may keep it for long.
+// Package goroutine has what Go does not give a library about goroutines: their number ([ID]), a panic as an error
+// ([Recover]), and a bounded wait for their end ([Group]). Close needs the last, also for the work in its background, which gets
+// a [Life]: no goroutine of the library may outlive Close without a reason, and none may keep it for long.
 package goroutine
 
 import (
@@ -72,7 +72,7 @@ func (g *Group) Len() int {
 	return g.n
 }
 
-// Wait waits until the group is empty, or for ctx. Which of the two it was, it does not say: a caller that
+// Wait waits until the group is empty, or for ctx. It does not report which: a caller that
 // ran out of time can do no more. The group goes on as before, and may be waited for again.
 func (g *Group) Wait(ctx context.Context) {
 	g.mu.Lock()

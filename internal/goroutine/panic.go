@@ -12,7 +12,7 @@ import (
 // The application's own code is not guarded here: relock recovers the panic of a hook where it calls
 // the hook, and a panic in the fn of Do passes through Do.
 
-// Panic is the error of a call that panicked. The effect of the call before that is unknown.
+// Panic is the error of a call that panicked. It is unknown what the call did before it panicked.
 type Panic struct {
 	Value any
 	Where string // the function that panicked

@@ -18,7 +18,7 @@ func TestIdentity_IsCurrentUntilRetired(t *testing.T) {
 	require.Same(t, second, s.Current())
 }
 
-func TestIdentity_IsUniqueToItsSource(t *testing.T) {
+func TestIdentity_IsUnique(t *testing.T) {
 	seen := make(map[Identity]bool)
 	for range 100 {
 		s := NewIdentities()
@@ -32,7 +32,7 @@ func TestIdentity_IsUniqueToItsSource(t *testing.T) {
 	}
 }
 
-// What is acquired under the one after it is not in doubt.
+// To retire an old identity again leaves the current one in use.
 func TestIdentity_IsRetiredOnce(t *testing.T) {
 	s := NewIdentities()
 	first := s.Current()

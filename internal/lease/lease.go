@@ -130,9 +130,5 @@ const duePoints = 10 // mutant: renew-many-ignores-loss/2
 // the monotonic clock, which begins at another time in each process: many processes do not renew at the same moment.
 func RenewalDue(renewed clock.Instant, interval time.Duration) clock.Instant {
 	due, step := renewed.After(interval), interval/duePoints
-	past := due.Mono % step
-	if past < 0 { // in tests
-		past += step
-	}
-	return due.After(-past)
+	return due.After(-((due.Mono%step + step) % step)) // also for times before the origin of the clock
 }

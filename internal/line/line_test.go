@@ -75,7 +75,7 @@ func (b *trial) wakes(f func()) int {
 
 const asking = protocol.EntryState(0)
 
-func TestPlace_WaitsOnceItsRequestIsAnswered(t *testing.T) {
+func TestEntry_WaitsOnceItsRequestIsAnswered(t *testing.T) {
 	b := newTrial(t)
 	p := b.enters(1, terms())
 	b.stands(p, asking, 0)
@@ -101,7 +101,7 @@ func TestLine_ListsWaitersInOrderOfArrival(t *testing.T) {
 	require.Equal(t, append(want[:2:2], want[3:]...), b.Waiting())
 }
 
-func TestPlace_IsSettledByAGrantOnce(t *testing.T) {
+func TestEntry_IsSettledByAGrantOnce(t *testing.T) {
 	b := newTrial(t)
 	p, other := b.placed(1), b.placed(2)
 	b.message("1 42")
@@ -121,7 +121,7 @@ func (b *trial) notified() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(b.entries)), func(e *Entry) bool { return e.notified })
 }
 
-func TestPlace_EarlyMessageIsKeptUntilTheAnswer(t *testing.T) {
+func TestEntry_EarlyMessageIsKeptUntilTheAnswer(t *testing.T) {
 	b := newTrial(t)
 	p := b.enters(1, terms())
 	b.message("1 42")
@@ -134,7 +134,7 @@ func TestPlace_EarlyMessageIsKeptUntilTheAnswer(t *testing.T) {
 }
 
 // Each is a reason to ask, and no more.
-func TestPlace_UnprovenGrantIsNotTaken(t *testing.T) {
+func TestEntry_UnprovenGrantIsNotTaken(t *testing.T) {
 	fenced := terms()
 	fenced.Fencing = true
 	for name, c := range map[string]struct {
@@ -240,7 +240,7 @@ func TestLine_PollMovesNoPlaceThatLeft(t *testing.T) {
 	b.stands(p, protocol.EntryWaiting, 0)
 }
 
-func TestPlace_PassesToAnotherWaiterOfTheProcess(t *testing.T) {
+func TestEntry_PassesToAnotherWaiterOfTheProcess(t *testing.T) {
 	for name, settledBefore := range map[string]bool{"that waits": false, "that has become the lock by then": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newTrial(t)

@@ -15,7 +15,7 @@ var allScripts = []*redisexec.Script{
 	LineAcquireScript, LinePollScript, LineReleaseScript, RaiseScript, ServerScript,
 	PermitAcquireScript, PermitPollScript, PermitReleaseScript, PermitRenewScript, PermitStateScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
-	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWPlaceholderScript,
+	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWPlaceholderScript, RegisterScript,
 }
 
 // Dragonfly refuses a script keys that it does not name, unless it says that it builds some, in its first line.

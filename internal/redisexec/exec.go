@@ -113,9 +113,9 @@ func New(rdb redis.UniversalClient, now clock.Clock, ttl time.Duration) *Executo
 // longest is how long a copy may stay unanswered before its connection is given up.
 func (x *Executor) longest() time.Duration { return max(x.most, x.Patience) }
 
-// Run executes a script until it is answered, cannot be, e is spent or ctx ends. It
-// returns as soon as ctx ends; a copy that is on its way then will still be executed. A
-// ctx that has ended before sends nothing.
+// Run sends a script until it is answered, until no answer is possible, until e allows no further copy, or until ctx ends.
+// It returns as soon as ctx ends; a copy that is on its way then may still be executed. If ctx has ended before, Run
+// sends nothing.
 func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any, args ...any) (any, Outcome) {
 	if e.Patience == 0 {
 		e.Patience = x.Patience

@@ -7,12 +7,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/goroutine"
-
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
-// Cluster returns the master of a channel. A *redis.ClusterClient is one.
+// Cluster returns the master of a channel. It is a *redis.ClusterClient; tests have others, whose map is wrong or that panic.
 type Cluster interface {
 	// MasterForKey answers from a map of the slots, which may be out of date.
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)

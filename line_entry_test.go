@@ -77,7 +77,7 @@ func (p *placeBench) firstGivesUp(n int) {
 	relock.AwaitWaiters(p.t, p.c, p.key, n)
 }
 
-func TestPlace_OfAWaiterThatGivesUpGoesToTheNextOfItsProcess(t *testing.T) {
+func TestEntry_OfAWaiterThatGivesUpGoesToTheNextOfItsProcess(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
 		other, owner, waiting := p.another()
@@ -113,7 +113,7 @@ func TestPlace_OfAWaiterThatGivesUpGoesToTheNextOfItsProcess(t *testing.T) {
 }
 
 // It is passed on as often as need be; the last one takes it away.
-func TestPlace_GoesWithTheLastWaiterThatGivesUp(t *testing.T) {
+func TestEntry_GoesWithTheLastWaiterThatGivesUp(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		ctx, cancel := context.WithCancel(p.t.Context())
 		defer cancel()
@@ -144,7 +144,7 @@ func TestPlace_GoesWithTheLastWaiterThatGivesUp(t *testing.T) {
 }
 
 // The place says nothing of a token: the next waiter, which wants one, gets a place of its own.
-func TestPlace_IsNotLeftToAWaiterWithAnotherRequest(t *testing.T) {
+func TestEntry_IsNotLeftToAWaiterWithAnotherRequest(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		m := p.c.Mutex(p.key, relock.WithFencing())
 		heir, inherits := p.joins(p.t.Context(), m, 2)
@@ -168,7 +168,7 @@ func TestPlace_IsNotLeftToAWaiterWithAnotherRequest(t *testing.T) {
 }
 
 // The grant is on its way to a waiter that gives up: the next one has the lock by it.
-func TestPlace_GrantAfterItWasLeftToAnotherIsNotLost(t *testing.T) {
+func TestEntry_GrantAfterItWasLeftToAnotherIsNotLost(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
 		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would report the grant
