@@ -344,7 +344,7 @@ func (b *batch) mayBeOnRedis(field string, asked clock.Instant) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ours := b.settled.Identity.Begins(field)
-	return b.settled.Field == field || b.sent.Field == field || ours && asked.Since(b.began) > 0
+	return b.settled.Field == field || b.sent.Field == field || ours && asked.Since(b.began) >= 0
 }
 
 // goesOn reports whether holds may follow one another beyond WithLocalHandoffs.

@@ -229,6 +229,9 @@ var expiryCases = []expiryCase{
 	{"renew", hashes(me, "1"), func(b *expiring, lease time.Duration) {
 		b.Renew(b.t.Context(), once, b.two, me, lease)
 	}},
+	{"register", nothing, func(b *expiring, lease time.Duration) {
+		Register(b.t.Context(), b.Exec, once, b.on.Keys[0], lease, "host", "1", "program", "now")
+	}},
 	{"renew many", hashes(me, "1"), func(b *expiring, lease time.Duration) {
 		b.renewMany(b.t.Context(), once, b.two.Locks(), []any{me, me}, lease)
 	}},
