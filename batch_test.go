@@ -265,7 +265,8 @@ func TestRename_SeveralCopiesFitIntoTheLease(t *testing.T) {
 // second, whose rename is in flight, and by a third.
 func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		before := b.session.now()
+		began := b.session.now()
+		before := began.After(-time.Nanosecond)
 		time.Sleep(time.Second)
 		second, third := b.next("second"), b.next("third")
 		b.session.identities.Retire(b.first.name.Identity)
@@ -281,6 +282,7 @@ func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 			"that Redis has for it":                    {b.first.name.Field, before, true},
 			"that a rename makes of it":                {second.name.Field, before, true},
 			"of a hold of it, since it began":          {third.name.Field, b.session.now(), true},
+			"of such a hold, asked as it began":        {third.name.Field, began, true},
 			"of such a hold, asked before it began":    {third.name.Field, before, false},
 			"of another identity":                      {other.name.Field, b.session.now(), false},
 			"that only begins as the identity does":    {string(*b.first.name.Identity) + "x:third", b.session.now(), false},
