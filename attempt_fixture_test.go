@@ -219,7 +219,7 @@ func (b *trial) asks(h *asker) *request {
 	return b.requests[0]
 }
 
-// sleeps says that no request is under way.
+// sleeps asserts that no request is under way.
 func (b *trial) sleeps() {
 	b.t.Helper()
 	synctest.Wait()
@@ -260,7 +260,7 @@ func (b *trial) fails(h *asker, out redisexec.Outcome) (field string) {
 	return b.answers(h, answer{out: out})
 }
 
-// gets says that an attempt has ended, and how; no other waits.
+// gets asserts that an attempt has ended, and how; no other waits.
 func (b *trial) gets(ended <-chan result, granted bool, errs ...error) error {
 	b.t.Helper()
 	err := b.getsAmongOthers(ended, granted, errs...)
@@ -288,21 +288,21 @@ func (b *trial) getsAmongOthers(ended <-chan result, granted bool, errs ...error
 	}
 }
 
-// goesOn says that an attempt has not ended.
+// goesOn asserts that an attempt has not ended.
 func (b *trial) goesOn(ended <-chan result) {
 	b.t.Helper()
 	synctest.Wait()
 	require.Empty(b.t, ended)
 }
 
-// stands says how h stands in the queue of its first key.
+// stands asserts how h stands in the queue of its first key.
 func (h *asker) stands(want queue.State) {
 	h.b.t.Helper()
 	state, _ := h.queueEntries[0].ticket.State()
 	require.Equal(h.b.t, want, state)
 }
 
-// undoes says what is being undone of h.
+// undoes asserts what is being undone of h.
 func (h *asker) undoes(want ...undone) {
 	h.b.t.Helper()
 	synctest.Wait()
@@ -317,7 +317,7 @@ func (h *asker) undoes(want ...undone) {
 	require.Equal(h.b.t, want, its)
 }
 
-// nothingLeft says that h has no name and no place, and what is being undone.
+// nothingLeft asserts that h has no name and no ticket, and what is being undone.
 func (h *asker) nothingLeft(undoing ...undone) {
 	h.b.t.Helper()
 	require.Empty(h.b.t, h.name.Field)

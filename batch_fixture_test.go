@@ -133,7 +133,7 @@ func (b *batchTrial) isSent(from, to *hold) *rename {
 	return r
 }
 
-// nothingSent says that no rename is under way.
+// nothingSent asserts that no rename is under way.
 func (b *batchTrial) nothingSent() {
 	b.t.Helper()
 	synctest.Wait()
@@ -190,14 +190,14 @@ func (b *batchTrial) requireAnswer(answer <-chan error, want ...error) {
 	}
 }
 
-// waits says that there is no answer yet.
+// waits asserts that there is no answer yet.
 func (b *batchTrial) waits(answer <-chan error) {
 	b.t.Helper()
 	synctest.Wait()
 	require.Empty(b.t, answer, "it was answered")
 }
 
-// isKnown says that Redis may have the names of these for the lock: two while a rename from one to the
+// isKnown asserts that Redis may have the names of these for the lock: two while a rename from one to the
 // other is under way.
 func (b *batchTrial) isKnown(as ...*hold) {
 	b.t.Helper()

@@ -379,7 +379,7 @@ func TestBatch_ForceFindsTheCurrentHoldBehindTheNameOnRedis(t *testing.T) {
 	})
 }
 
-// Names change while a force is under way: what Redis said may be the name of a hold before.
+// Names change while a force is under way: what Redis returned may be the name of an earlier hold.
 func TestBatch_ForceFindsTheCurrentHoldThoughItIsRenamedMeanwhile(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		hold := b.me.holdOf(b.ctx, b.m)

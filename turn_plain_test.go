@@ -14,7 +14,7 @@ import (
 
 // Several keys at once: an attempt stands in one queue at a time, and asks when it has the turn in all.
 
-// standsAt says how h stands in the queues of its keys.
+// standsAt asserts how h stands in the queues of its keys.
 func (h *asker) standsAt(want ...queue.State) {
 	h.b.t.Helper()
 	states := make([]queue.State, len(h.queueEntries))

@@ -130,7 +130,7 @@ func Run(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, to
 	}
 }
 
-// usable says why m is not one that can be campaigned for.
+// usable returns why m cannot be campaigned for.
 func usable(m *relock.Mutex) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

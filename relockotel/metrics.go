@@ -112,7 +112,7 @@ func (t *Telemetry) renewed(e relock.Event) {
 	t.instruments.renewDuration.Record(lasting(e), e.Elapsed.Seconds(), t.of(e, outcomeKey.String(outcome)))
 }
 
-// of says what a measurement is of.
+// of returns what a measurement is of.
 func (t *Telemetry) of(e relock.Event, more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(t.attributes(e, more...)...))
 }

@@ -102,7 +102,7 @@ func settingsOf(opts []Option) (settings, error) {
 	return s, nil
 }
 
-// rising says where a list of bounds does not rise.
+// rising returns where a list of bounds does not rise.
 func rising(bounds []float64) error {
 	for i, bound := range bounds {
 		if math.IsNaN(bound) {

@@ -59,7 +59,7 @@ func (b *trial) placed(ticket uint64) *place {
 	return p
 }
 
-// stands says how p stands, and how often its waiter was rung.
+// stands asserts how p stands, and how often its waiter was rung.
 func (b *trial) stands(p *place, want protocol.EntryState, rung int) {
 	b.t.Helper()
 	require.Equal(b.t, want, b.EntryStatus(p.Entry).State)
