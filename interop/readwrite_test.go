@@ -356,7 +356,13 @@ func TestReadWrite_WaitingGoWriterKeepsOutGoReadersOnly(t *testing.T) {
 	p := java.rwPair(locks, redistest.Key(t))
 	first.locks(t, p.read)
 	coming := g.waits(t, p.rw)
-	require.False(t, late.tries(t, p.ro))
+	redistest.Eventually(t, "the writer's claim counts", func() bool { // on a busy machine its first request may be late
+		reads := late.tries(t, p.ro)
+		if reads {
+			late.unlocks(t, p.ro)
+		}
+		return !reads
+	})
 	require.True(t, second.tries(t, p.read), "Redisson looks by now: say so in docs/java.md")
 	second.unlocks(t, p.read)
 	first.unlocks(t, p.read)
