@@ -5,8 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -172,4 +174,37 @@ func TestPermissions_MissingCommandIsReported(t *testing.T) {
 			}
 		})
 	}
+}
+
+// keys computes no slot, so its tests have a computation of their own. A server confirms it for the names in which braces may confuse:
+// all words of braces and a letter.
+func TestCluster_DerivedKeysAreInTheSlotOfTheirKey(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.NewServer(t, "--cluster-enabled", "yes").Client(t)
+	words, accepted := []string{""}, 0
+	for len(words[0]) < 5 {
+		var longer []string
+		for _, word := range words {
+			longer = append(longer, word+"a", word+"{", word+"}")
+		}
+		words = longer
+		for _, word := range words {
+			on := new(keys.Set)
+			if on.Init("", []string{word}) != nil {
+				continue // a key of it would be in another slot, or its name is not allowed
+			}
+			accepted++
+			slots, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for _, key := range append(on.Line, on.Channels[0], keys.WantedOf(word), keys.WaitsOf(word)) {
+					p.ClusterKeySlot(t.Context(), fmt.Sprint(key))
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			for _, slot := range slots {
+				require.Equal(t, slots[0].(*redis.IntCmd).Val(), slot.(*redis.IntCmd).Val(), "%q: %v", word, slot)
+			}
+		}
+	}
+	require.Greater(t, accepted, 50)
 }
