@@ -102,6 +102,32 @@ func TestDelayedCopy_OfAnEntryForAFurtherNameIsReleasedSoon(t *testing.T) {
 // Nobody polls for such an entry: the key would be granted to it.
 func TestDelayedCopy_OfAnEntryForAFurtherNameLeavesNoEntry(t *testing.T) {
 	redistest.Slow(t)
+	leavesNoEntry(t, func(w *multiWait, _ *redistest.Relay) { w.owner.Unlocks(w.t, w.m) })
+}
+
+// As above. The further name leaves the hold before the hold ends.
+func TestDelayedCopy_OfAnEntryForANameUnlockedEarlierLeavesNoEntry(t *testing.T) {
+	redistest.Slow(t)
+	for name, unlock := range map[string]func(w *multiWait, relay *redistest.Relay){
+		"answered": func(w *multiWait, _ *redistest.Relay) { w.owner.Unlocks(w.t, w.m) },
+		"not answered": func(w *multiWait, relay *redistest.Relay) {
+			silence := relay.DropReply(locktest.RunsOf(protocol.ReleaseScript)).Always()
+			require.ErrorContains(w.t, w.owner.Call(w.m.Unlock), "Redis did not confirm the new count")
+			silence.Remove()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leavesNoEntry(t, func(w *multiWait, relay *redistest.Relay) {
+				w.owner.Locks(w.t, w.c.Mutex(w.one))
+				unlock(w, relay)
+			})
+		})
+	}
+}
+
+// leavesNoEntry requires that the late copy of a request for an entry leaves none once unlock has released the further name.
+func leavesNoEntry(t *testing.T, unlock func(w *multiWait, relay *redistest.Relay)) {
+	t.Helper()
 	inLongMultiWait(t, func(w *multiWait, relay *redistest.Relay) {
 		held := relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript).And(redistest.With(w.other)))
 		w.holder.Unlocks(w.t, w.holding)
@@ -109,7 +135,7 @@ func TestDelayedCopy_OfAnEntryForAFurtherNameLeavesNoEntry(t *testing.T) {
 		require.NoError(w.t, w.rdb.Del(w.t.Context(), w.other).Err())
 		locktest.Publishes(w.t, w.rdb, w.other)
 		require.NoError(w.t, locktest.OutcomeOf(w.t, w.waiting))
-		w.owner.Unlocks(w.t, w.m)
+		unlock(w, relay)
 		locktest.HeldByAnother(w.t, w.rdb, w.other, time.Minute)
 		_, err := held.Deliver(w.t.Context()) // adds an entry
 		require.NoError(w.t, err)

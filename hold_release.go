@@ -181,8 +181,7 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	}
 	if out.Err != nil {
 		if freed != nil { // otherwise the next renewal would not find these keys
-			h.session.identities.Retire(n.Identity)
-			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), PlaceholderUntil: keep, Late: n.Late}, n.Field)
+			h.undoKeys(freed, n, lasts)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("released one of several holds locally, but Redis did not confirm the new count: %w", out.Err)

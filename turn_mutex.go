@@ -193,8 +193,8 @@ func (t *mutexTurn) bequeath() {
 	a.hold.session.identities.Retire(handed.name.Identity)
 	for {
 		next := ticket.Reserve(func(w *hold) bool {
-			// An entry is for one protocol, one key and one set of options. Other waiters cannot use it.
-			if w.kind != a.hold.kind || w.target.ID != a.hold.target.ID || w.settings.Terms != a.hold.settings.Terms {
+			// An entry is for one protocol, one key and one set of options. Other waiters cannot use it, and a try does not wait.
+			if !w.waits || w.kind != a.hold.kind || w.target.ID != a.hold.target.ID || w.settings.Terms != a.hold.settings.Terms {
 				return false
 			}
 			w.offered, w.inherited = offer{}, handed // no command is sent for it
