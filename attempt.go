@@ -174,9 +174,9 @@ func (h *hold) acquire(ctx context.Context, r *record) (granted bool, err error)
 }
 
 // newName returns the name for one request, and for the hold that it may lead to. Redis may still have the current name of
-// this owner, for a hold that followed in its batch and whose own name need not be written yet. Then the name is retired.
-// If a batch with that name fails meanwhile, it has retired the name before its gate forgets the batch, and newName forms
-// another one.
+// this owner, for a hold that followed in its batch and whose own name need not be written yet. Then the name is retired:
+// a request under it, of a TryLock or a FairMutex, would find the lock held by it. If a batch with that name fails meanwhile,
+// it has retired the name before its gate forgets the batch, and newName forms another one.
 func (a *attempt) newName() keys.Name {
 	h := a.hold
 	for {

@@ -10,10 +10,6 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// pubsubDelay is the time that a wake-up, which was just published and wakes other processes too, is given to
-// arrive.
-const pubsubDelay = 20 * time.Millisecond
-
 // plainTurn is the turn of a plain lock: one local waiter at a time has the turn on
 // a key. Only that waiter asks Redis, and it keeps the turn for as long as it holds the lock, so
 // that it can hand over both to the next.
@@ -92,6 +88,10 @@ func (t *plainTurn) end(granted bool) {
 		t.a.hold.leave()
 	}
 }
+
+// pubsubDelay is the time that a wake-up, which was just published and wakes other processes too, is given to
+// arrive.
+const pubsubDelay = 20 * time.Millisecond
 
 // gathering is how long the attempt waits for a turn on one key while it keeps those on others. It doubles after
 // each failure, up to gatheringMax.
