@@ -53,15 +53,15 @@ func (w *lineWaiter) settled() bool {
 }
 
 // enqueue asks for the lock or an entry in the line, under the name n. The message of a grant may come before the
-// answer: so the ticket is registered, and the process is subscribed, before the request is sent.
-// It does not wait for replicas, because the entry has to be kept alive meanwhile.
+// answer: so the ticket is registered before the request is sent, and subscriptions that still exist are used. It
+// does not wait for replicas, because the entry has to be kept alive meanwhile.
 func (w *lineWaiter) enqueue(n keys.Name) (protocol.Grant, redisexec.Outcome) {
 	a := w.a
 	if !w.attends {
 		w.attends = true
 		w.line.Attend()
 	}
-	// The order matters: subscribe first, register second, ask third.
+	// The order matters: subscriptions first, then the entry, then the request.
 	w.name, w.polled = n, false
 	w.entry = w.line.Enter(a.hold.session.tickets.Add(1), n.Field, &a.hold.settings.Terms, a.hold.alarm.Ring)
 	g, out := a.hold.kind.lined.Enqueue(a.ctx, a.hold.session.pacedFor(a.untilClose(), w.entry), w.target, n.Field, &a.hold.settings.Terms, w.entry.Ticket)
