@@ -421,7 +421,7 @@ writes = n.Field + keys.WriteSuffix
 			{Old: "case k.first == nil || !d.is(k.first)", New: "case false"},
 			{Old: "case d.confirms(k.first)", New: "default"},
 		},
-		Catch: []string{"deadlocks"},
+		Catch: []string{"waits-given-up"},
 	},
 	{
 		Name:   "deadlock-stale",
