@@ -163,8 +163,9 @@ func (m *floorMutex) wait(ctx context.Context) error {
 	if m.sub == nil {
 		m.sub = m.rdb.Subscribe(context.Background(), m.channel)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = m.sub.Close() }) // all that ends a Receive
-	_, err := m.sub.Receive(context.Background())
+	sub := m.sub
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // all that ends a Receive
+	_, err := sub.Receive(context.Background())
 	if !stop() {
 		m.sub = nil // it is closed
 		return ctx.Err()
