@@ -371,11 +371,11 @@ func TestBubble_LockMayEndWhileItsHookSleeps(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		failures := make(chan relock.Event, 2)
 		c := relocktest.New(t, relock.WithHooks(relock.Hooks{
-			Contended: func(relock.Event) { time.Sleep(200 * time.Millisecond) },
+			Contended: func(relock.Event) { time.Sleep(time.Second) },
 			Failed:    func(e relock.Event) { failures <- e },
 		}))
 		relocktest.HoldElsewhere(t, c, "name")
-		m := c.Mutex("name", relock.WithOwner("job-17"), relock.WithWaitTimeout(50*time.Millisecond))
+		m := c.Mutex("name", relock.WithOwner("job-17"), relock.WithWaitTimeout(500*time.Millisecond)) // long enough for the first answer
 		require.ErrorIs(t, m.Lock(t.Context()), relock.ErrTimeout)
 		require.True(t, (<-failures).Waited)
 	})
