@@ -370,13 +370,16 @@ func TestBubble_LockMayEndWhileItsHookSleeps(t *testing.T) {
 	redistest.Slow(t)
 	onEachClock(t, func(t *testing.T) {
 		failures := make(chan relock.Event, 2)
+		ctx, giveUp := context.WithCancel(t.Context())
 		c := relocktest.New(t, relock.WithHooks(relock.Hooks{
-			Contended: func(relock.Event) { time.Sleep(time.Second) },
-			Failed:    func(e relock.Event) { failures <- e },
+			Contended: func(relock.Event) {
+				giveUp()
+				time.Sleep(200 * time.Millisecond)
+			},
+			Failed: func(e relock.Event) { failures <- e },
 		}))
 		relocktest.HoldElsewhere(t, c, "name")
-		m := c.Mutex("name", relock.WithOwner("job-17"), relock.WithWaitTimeout(500*time.Millisecond)) // long enough for the first answer
-		require.ErrorIs(t, m.Lock(t.Context()), relock.ErrTimeout)
+		require.ErrorIs(t, c.Mutex("name", relock.WithOwner("job-17")).Lock(ctx), context.Canceled)
 		require.True(t, (<-failures).Waited)
 	})
 }
