@@ -3,75 +3,13 @@ package relock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/relock-go/relock/internal/goroutine"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// How a hold that ends is handed over to the next local waiter before Redis has the new name, and how a hold uses its
-// batch (batch.go).
-
-// handOverLocally hands h, which has ended, over to the next local waiter, if the turn of this process is not over and the
-// waiter can hold the lock under the lease of h. It returns the channel for the answer of Redis. If it returns nil, there
-// was no local hand-over, and the caller has to release the lock or hand it over on Redis.
-func (h *hold) handOverLocally(s *settings) <-chan error {
-	// If a delayed copy may create the name again, the name has to be undone after Redis no longer has it. So it cannot
-	// be in a batch.
-	h.mu.Lock()
-	late, lingered := h.name.Late, h.lingered
-	h.mu.Unlock()
-	if h.kind.rename == nil || late || h.settings.replicas.N > 0 || h.givesWay() || h.session.closed() {
-		return nil
-	}
-	first := h.queueEntries[0]
-	for {
-		inRow, waiting := first.queue.Handoffs()
-		if !waiting || h.inMinHold() {
-			return nil
-		}
-		goesOn := h.batch.goesOn() || lingered && !first.gate.wantedElsewhere()
-		if inRow >= s.localHandoffs && (s.localHandoffs == 0 || !goesOn) {
-			return nil
-		}
-		h.mu.Lock()
-		left := h.lease.Left(h.session.now())
-		h.mu.Unlock()
-		ticket := first.ticket.Reserve(func(w *hold) bool {
-			w.offered = offer{} // no command is sent for it
-			return w.target.ID == h.target.ID && w.settings.canFollow(left)
-		})
-		if ticket == nil {
-			return nil
-		}
-		b, next := h.joinBatch(), ticket.Value
-		n := h.session.identities.Current().Of(b.target, next.owner)
-		next.follow(h, n, b)
-		// After lingering nobody waits for a rename. A longer lease needs one: its first renewal may be due after the end of this one.
-		asks := !lingered || next.wantedLease() > h.wantedLease()
-		answer, over := b.handOver(next, n, asks, func() bool { return first.ticket.Grant(ticket) })
-		if over {
-			next.forget()
-			ticket.Refuse()
-			return nil
-		}
-		if answer != nil {
-			return answer
-		}
-		// That waiter has left.
-	}
-}
-
-// givesWay reports whether Wanted has notified the owner of h, and an owner of another process waits: then it is the turn of that
-// process, although local waiters may have come first.
-func (h *hold) givesWay() bool {
-	h.mu.Lock()
-	notified, queueEntries := h.demand != nil && goroutine.Closed(h.demand), h.queueEntries
-	h.mu.Unlock()
-	return notified && slices.ContainsFunc(queueEntries, func(p queueEntry) bool { return p.gate.wantedElsewhere() })
-}
+// How a hold uses its batch (batch.go).
 
 // joinBatch returns the batch of h. If there is none, it begins one with h.
 func (h *hold) joinBatch() *batch {

@@ -94,7 +94,7 @@ func (h *hold) lingersFor(s *settings, now clock.Instant) (lasts time.Duration, 
 
 // handOver hands the lock over to the first waiter in the local queue. If it cannot, the lock is released in the background.
 func (l *lingering) handOver() bool {
-	if l.hold.handOverLocally(l.settings) == nil {
+	if answer, _, _ := l.hold.handOver(l.settings, false); answer == nil {
 		l.release()
 		return false
 	}

@@ -18,7 +18,7 @@ import (
 // How a hold ends, from the outside in:
 //
 //	end            ends the hold locally: contexts, watchdog. It always comes first.
-//	finish         ends the hold on Redis: handOverLocally or handOver to the next local waiter, otherwise release,
+//	finish         ends the hold on Redis: handOver to the next local waiter, otherwise release,
 //	               which releases the keys, or replaces them by placeholders if the min hold is not over. If Redis
 //	               does not answer, abandon. After finish, unlock calls the hook Released.
 //	giveUp         retires the name, notifies the Unlocks that wait in its batch, and has the name released in the
@@ -35,7 +35,7 @@ import (
 //     always tries.
 //
 // What can come late: a delayed copy of the release, whose name holds nothing any more; a delayed copy of the hand-over,
-// whose new name is undone after its old one (handOver); a waiter that leaves while the lock is handed to it
+// whose new name is undone after its old one (handOverByRedis); a waiter that leaves while the lock is handed to it
 // (its name is undone); and an answer after the deadline (notOurs).
 
 // unlock removes one open Lock of t from h, whatever Redis answers. The last one ends the hold, locally first. On Redis the
@@ -255,7 +255,7 @@ func (h *hold) shrink(counts []int) {
 
 // finish hands the lock over, or releases it. h is ending. The answer counts for all holds of the batch that ended before.
 func (h *hold) finish(ctx context.Context, s *settings) error {
-	if answer := h.handOverLocally(s); answer != nil {
+	if answer, _, _ := h.handOver(s, false); answer != nil {
 		return h.awaitAnswer(ctx, answer)
 	}
 	h.endBatch(ctx)
@@ -265,17 +265,16 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	}
 	if h.batch != nil || h.isDetached() {
 		runtime.Gosched() // owners that were just answered, or whose Unlock has returned, may want the lock again
-		if answer := h.handOverLocally(s); answer != nil {
-			h.slot.free()
-			return h.awaitAnswer(ctx, answer)
-		}
+	}
+	answer, next, crowded := h.handOver(s, true)
+	if answer != nil {
+		h.slot.free()
+		return h.awaitAnswer(ctx, answer)
 	}
 	defer h.slot.free()
-	// No local hand-over: Redis is asked first.
-	next, crowded := h.successor(s.localHandoffs)
 	passed, err := false, error(nil)
 	if next != nil {
-		passed, err = h.handOver(ctx, s, next)
+		passed, err = h.handOverByRedis(ctx, s, next)
 	}
 	if !passed {
 		err = h.release(ctx, s, crowded)

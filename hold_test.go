@@ -65,7 +65,7 @@ func TestHold_LostNameIsRetiredBeforeTheLossShows(t *testing.T) {
 func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	c := LocksOn(t, redistest.Mini(t).Client(t))
 	key := redistest.Key(t)
-	m := c.Mutex(key, WithOwner("first"))
+	m := c.Mutex(key, WithOwner("first"), WithoutRenewal())
 	require.NoError(t, m.Lock(t.Context()))
 	h := holdOf(m)
 
@@ -74,7 +74,7 @@ func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings, true)
 	require.True(t, waiter.register())
 	require.False(t, waiter.queueEntries[0].ticket.Join())
-	next, _ := h.successor(16)
+	next, _, _ := h.successor(16, true)
 	require.Same(t, waiter, next.Value)
 	require.Same(t, c.session.identities.Current(), next.Value.offered.identity)
 	waiter.leave()

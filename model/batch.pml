@@ -283,7 +283,7 @@ proctype owner(byte o) {
 	:: d_step { phase[o] == idle && holder == NOBODY && command == none && identity < LIVES ->
 		holder = o; phase[o] = asking; send(acquire, nameOf(o), 0, leaseOf(o)); undone[nameOf(o)] = 0;
 		printf("owner %d: asks for the lock as %d\n", o, from) }
-	/* hold.unlock, and then hold.handOverLocally and batch.handOver: the next owner enters before Redis has its name */
+	/* hold.unlock, and then hold.letIn and batch.handOver: the next owner enters before Redis has its name */
 	:: d_step { phase[o] == idle && valid && identity < LIVES ->
 		taken[holder] = forced; phase[holder] = unlocking;
 		printf("owner %d: unlocks; owner %d follows as %d\n", holder, o, nameOf(o));
