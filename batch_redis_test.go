@@ -253,6 +253,25 @@ func TestBatch_UnlockThatGivesUpLeavesTheSuccessorAlone(t *testing.T) {
 	})
 }
 
+// The waiter cannot enter before Redis answers, and its predecessor's rename is in flight.
+func TestBatch_UnlockBeforeAFencedWaiterGivesUpInTime(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		bench := newBatchBench(t, newFaultBench(t, backend.Addr))
+		hasty := bench.mutex(relock.WithUnlockTimeout(100 * time.Millisecond))
+		fenced := bench.mutex(relock.WithFencing())
+		granted := bench.third.start(func() error { return fenced.Lock(bench.ctx) })
+		relock.AwaitWaiters(t, bench.locks, bench.key, 1)
+		err := faultError(t, bench.me.start(hasty.Unlock))
+		require.ErrorContains(t, err, "released locally, but not confirmed by Redis")
+		bench.stopped.Release()
+		require.Error(t, faultError(t, bench.unlocked))
+		require.NoError(t, faultError(t, granted))
+		require.NoError(t, bench.third.unlock(fenced))
+		bench.awaitIdle()
+	})
+}
+
 func TestBatch_RenameIsSentAgainUntilAnswered(t *testing.T) {
 	for name, lose := range map[string]func(*faultBench) *redistest.Rule{
 		"executed":     func(b *faultBench) *redistest.Rule { return b.relay.DropReply(b.runs(protocol.RenameScript)) },
