@@ -249,7 +249,7 @@ func TestContext_EndsBeforeRedisIsNotifiedOfTheRelease(t *testing.T) {
 		}, protocol.RenameScript, ErrReleased},
 		"hand-over with a token": {func(t *testing.T, c *Client, m *Mutex) {
 			HandOver(t, c, m, c.Mutex(m.Name(), WithFencing()))
-		}, protocol.HandoffScript, ErrReleased},
+		}, protocol.RenameScript, ErrReleased},
 		"close": {func(t *testing.T, c *Client, _ *Mutex) { require.NoError(t, c.Close()) }, protocol.ReleaseScript, ErrClosed},
 		"force": {func(t *testing.T, _ *Client, m *Mutex) {
 			_, err := m.ForceUnlock(t.Context())

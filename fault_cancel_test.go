@@ -269,7 +269,7 @@ func TestCancel_LockThatGivesUpHasLeftNothingOnReturn(t *testing.T) {
 				b.m = b.mutex(opts...)
 				b.givesUpQuickly(func(cancel func()) {
 					require.NoError(t, b.other.lock(b.ctx, before))
-					b.relay.After(b.runs(protocol.HandoffScript), func(redistest.Command, string) { cancel() })
+					b.relay.After(b.runs(protocol.RenameScript), func(redistest.Command, string) { cancel() })
 					go func() {
 						<-b.contended
 						b.other.start(before.Unlock)

@@ -30,7 +30,7 @@ type faultStep struct {
 var faultSteps = []faultStep{
 	{name: "acquire", script: protocol.AcquireScript, before: func(*faultBench) {}, do: lockOnce, levels: 1, life: true},
 	{name: "reenter", script: protocol.ReenterScript, before: lockOnce, do: lockOnce, levels: 2, life: true},
-	{name: "handoff", script: protocol.HandoffScript, before: lockAndQueueFirst, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain", "multi", "write"}},
+	{name: "handoff", script: protocol.RenameScript, before: lockAndQueueFirst, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain", "multi", "write"}},
 	{name: "rename", script: protocol.RenameScript, before: lockAndQueue, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain"}},
 	{name: "renew", script: protocol.RenewScript, before: lockRenewed, do: awaitRenewal, levels: 1, life: true},
 	{name: "release", script: protocol.ReleaseScript, before: lockOnce, do: unlockOnce, life: true},
@@ -421,7 +421,7 @@ func TestDelayedCopy_OfAHandOverLeavesTheNextHoldOfTheSender(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
 		lockAndQueueFirst(b)
-		held := b.relay.HoldBack(b.runs(protocol.HandoffScript))
+		held := b.relay.HoldBack(b.runs(protocol.RenameScript))
 		handOverToMe(b)
 		unlockOnce(b)
 		require.NoError(t, b.other.lock(b.ctx, b.m))

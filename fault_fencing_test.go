@@ -53,7 +53,7 @@ func TestTokens_RiseFromHolderToHolderWhateverIsLost(t *testing.T) {
 
 			b.waiting = b.other.start(func() error { return b.m.Lock(b.ctx) })
 			b.awaitContended()
-			b.relay.DropReply(b.runs(protocol.HandoffScript)).Times(2)
+			b.relay.DropReply(b.runs(protocol.RenameScript)).Times(2)
 			unlockOnce(b)
 			require.NoError(t, faultError(t, b.waiting))
 			f.requireRise(b.other, b.m)

@@ -85,7 +85,7 @@ func TestUnanswered_HandOverLetsTheWaiterAcquireItself(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(relock.WithUnlockTimeout(200 * time.Millisecond))
 		lockAndQueueFirst(b)
-		lose(protocol.HandoffScript)
+		lose(protocol.RenameScript)
 		id, began := b.name(), time.Now()
 		err := b.other.unlock(b.m)
 		require.NotEqual(b.t, id, b.locks.ID())

@@ -51,7 +51,7 @@ func TestHold_EndsLocallyBeforeRedisIsNotified(t *testing.T) {
 		causes := make(chan error, 1)
 		lockAndQueueFirst(b)
 		hold := b.other.holdOf(b.ctx, b.m)
-		b.relay.Before(b.runs(protocol.HandoffScript), func(redistest.Command) { causes <- context.Cause(hold) })
+		b.relay.Before(b.runs(protocol.RenameScript), func(redistest.Command) { causes <- context.Cause(hold) })
 		handOverToMe(b)
 		require.ErrorIs(t, <-causes, relock.ErrReleased)
 
@@ -79,14 +79,14 @@ func eachQuitter(t *testing.T, fn func(q *quitter)) {
 	t.Run("before it is executed", func(t *testing.T) {
 		redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 			b := newFaultBench(t, backend.Addr)
-			rule := b.relay.Block(b.runs(protocol.HandoffScript))
+			rule := b.relay.Block(b.runs(protocol.RenameScript))
 			fn(b.quit(rule.Caught(), rule.Release))
 		})
 	})
 	t.Run("before it is answered", func(t *testing.T) {
 		redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 			b := newFaultBench(t, backend.Addr)
-			executed, released := b.stopReply(protocol.HandoffScript)
+			executed, released := b.stopReply(protocol.RenameScript)
 			fn(b.quit(executed, released))
 		})
 	})
@@ -158,8 +158,8 @@ func TestHandOver_ToAWaiterThatLeftDoesNotReachItsNextHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
-		held := b.relay.HoldBack(b.runs(protocol.HandoffScript))
-		second := b.relay.Block(b.runs(protocol.HandoffScript))
+		held := b.relay.HoldBack(b.runs(protocol.RenameScript))
+		second := b.relay.Block(b.runs(protocol.RenameScript))
 		q := b.quit(second.Caught(), second.Release)
 		q.release()
 		require.NoError(t, faultError(t, q.unlocked))

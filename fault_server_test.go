@@ -256,7 +256,7 @@ func TestServer_PassingRefusalsAreWaitedOut(t *testing.T) {
 				handOverToMe(b)
 				unlockOnce(b)
 				b.requireGone()
-				refuse(protocol.HandoffScript)
+				refuse(protocol.RenameScript)
 				lockAndQueueFirst(b)
 				handOverToMe(b)
 				unlockOnce(b)

@@ -99,7 +99,6 @@ var lockKinds = []lockKind{
 		scripts: map[*redisexec.Script][]*redisexec.Script{
 			protocol.AcquireScript:     {protocol.RWWriteScript},
 			protocol.ReleaseScript:     {protocol.RWWriteReleaseScript},
-			protocol.HandoffScript:     {protocol.RWHandoffScript},
 			protocol.ForceScript:       {protocol.RWForceScript},
 			protocol.StateScript:       {protocol.RWStateScript},
 			protocol.PlaceholderScript: {protocol.RWPlaceholderScript},

@@ -223,7 +223,7 @@ func TestHold_GrantForAWaiterThatLeftIsNoHold(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	first := holdOf(m)
 
-	handoff := relay.Block(redistest.Script(protocol.HandoffScript.Source))
+	handoff := relay.Block(redistest.Script(protocol.RenameScript.Source))
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()

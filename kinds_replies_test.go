@@ -70,7 +70,7 @@ var exchanges = []exchange{
 		b.requireKept(earliest, aMinHold)
 		b.requireOver(b.another(), earliest, latest, aMinHold)
 	}},
-	{name: "a hand-over", script: protocol.HandoffScript, do: func(b *kindBench, m *relock.Mutex) {
+	{name: "a hand-over", script: protocol.RenameScript, do: func(b *kindBench, m *relock.Mutex) {
 		b.you.Locks(b.t, m)
 		next := b.me.Lock(b.t.Context(), m)
 		relock.AwaitWaiters(b.t, b.c, b.key, 1)

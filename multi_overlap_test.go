@@ -453,7 +453,7 @@ func TestMultiOverlap_UnansweredHandOverThatFindsOneNameGoneFreesTheOther(t *tes
 				me.Locks(b.t, b.both())
 				followed := you.Lock(b.t.Context(), b.both())
 				AwaitWaiters(b.t, b.c, b.names[1], 1)
-				lose(b.relay, locktest.RunsOf(protocol.HandoffScript), func() {
+				lose(b.relay, locktest.RunsOf(protocol.RenameScript), func() {
 					require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
 				})
 				require.NoError(b.t, me.Call(b.both().Unlock), "its outcome is in doubt")

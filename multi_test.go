@@ -283,7 +283,7 @@ func TestMulti_IsHandedToAWaiterForTheSameNames(t *testing.T) {
 		AwaitWaiters(t, c, names[0], 1)
 		locktest.RequireUnlocked(t, m)
 		require.NoError(t, locktest.OutcomeOf(t, waiting))
-		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.HandoffScript)))
+		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.RenameScript)))
 		for _, name := range names {
 			s, err := c.Mutex(name).State(t.Context())
 			require.NoError(t, err)

@@ -85,7 +85,7 @@ func TestQuorum_VoteTimeIsDeductedFromTheLease(t *testing.T) {
 			}})))
 			return redistest.Receive(b.t, first), b.me
 		}},
-		{"handoff", protocol.HandoffScript, func(b *quorumBench, m *relock.Mutex) (clock.Instant, *locktest.Actor) {
+		{"handoff", protocol.RenameScript, func(b *quorumBench, m *relock.Mutex) (clock.Instant, *locktest.Actor) {
 			b.me.Locks(b.t, m)
 			next := b.you.Lock(b.t.Context(), m)
 			relock.AwaitWaiters(b.t, b.locks, b.key, 1)

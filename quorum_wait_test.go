@@ -203,7 +203,7 @@ func TestQuorum_RefusedHandOverLeavesALaterHold(t *testing.T) {
 		b.me.Locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
 		for _, relay := range b.relays {
-			relay.ReplyWith("-OOM command not allowed\r\n", locktest.RunsOf(protocol.HandoffScript).And(redistest.With(b.key))).Always()
+			relay.ReplyWith("-OOM command not allowed\r\n", locktest.RunsOf(protocol.RenameScript).And(redistest.With(b.key))).Always()
 		}
 		next := b.you.Lock(b.t.Context(), b.mutex(relock.WithFencing()))
 		relock.AwaitWaiters(b.t, b.locks, b.key, 1)

@@ -16,8 +16,8 @@ import (
 func TestRWMutex_UnlockWithARefusedHandOverReleases(t *testing.T) {
 	for fault, lose := range map[string]func(b *faultBench){
 		"answered":          func(*faultBench) {},
-		"the reply is lost": func(b *faultBench) { b.relay.DropReply(b.runs(protocol.HandoffScript)) },
-		"held back":         func(b *faultBench) { b.relay.HoldBack(b.runs(protocol.HandoffScript)) },
+		"the reply is lost": func(b *faultBench) { b.relay.DropReply(b.runs(protocol.RenameScript)) },
+		"held back":         func(b *faultBench) { b.relay.HoldBack(b.runs(protocol.RenameScript)) },
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +50,7 @@ func TestRWMutex_UnlockWithADelayedRefusedHandOverIsNoLoss(t *testing.T) {
 		lockAndQueue(b)
 		holder, _ := b.m.Learned()
 		b.readsBeside("another:1")
-		late := b.relay.HoldBack(b.runs(protocol.HandoffScript))
+		late := b.relay.HoldBack(b.runs(protocol.RenameScript))
 		var reply string
 		b.relay.Before(b.runs(protocol.ReleaseScript).And(redistest.With(holder)), func(redistest.Command) {
 			b.readsNoMore("another:1")

@@ -110,7 +110,7 @@ func TestReplicas_UnconfirmedHandOverIsARelease(t *testing.T) {
 	require.NoError(t, m.Unlock())
 	require.ErrorIs(t, locktest.OutcomeOf(t, passed), relock.ErrNotReplicated)
 	require.NotEqual(t, id, b.locks.ID())
-	require.Len(t, b.waitsFor(protocol.HandoffScript), 1)
+	require.Len(t, b.waitsFor(protocol.RenameScript), 1)
 	require.NotEmpty(t, b.waitsFor(protocol.AcquireScript)[1:], "the waiter did not try itself")
 	b.awaitFree(b.key)
 	require.Empty(t, b.events.Of("lost"))

@@ -112,7 +112,7 @@ func TestReplicas_EveryLeaseIsFollowedByAWaitAndNoReleaseIs(t *testing.T) {
 	locktest.RequireFree(t, b.master, b.key)
 
 	all := 0
-	for _, s := range []*redisexec.Script{protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.HandoffScript} {
+	for _, s := range []*redisexec.Script{protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenameScript} {
 		found := b.waitsFor(s)
 		require.NotEmpty(t, found)
 		for _, n := range found {
@@ -122,7 +122,7 @@ func TestReplicas_EveryLeaseIsFollowedByAWaitAndNoReleaseIs(t *testing.T) {
 	}
 	require.Equal(t, all, b.relay.Count(waits))
 	require.Len(t, b.waitsFor(protocol.AcquireScript), 1)
-	require.Len(t, b.waitsFor(protocol.HandoffScript), 1)
+	require.Len(t, b.waitsFor(protocol.RenameScript), 1)
 	require.Equal(t, []string{"", ""}, b.waitsFor(protocol.ReleaseScript))
 }
 

@@ -77,7 +77,7 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 	{
 		Name:   "rename-recreates",
 		Breaks: "a rename that does not find the lock creates it again",
-		Edits:  []Edit{{Old: "return {0, 0}", New: "redis.call('hset', KEYS[1], to, '1')"}},
+		Edits:  []Edit{{Old: "return {0, i}", New: "passed[i] = redis.call('hset', KEYS[i], to, '1')"}},
 		Catch:  []string{"batches-deleted"},
 	},
 	{

@@ -16,10 +16,10 @@ import (
 
 // AllScripts returns the scripts that clients send.
 var AllScripts = []*redisexec.Script{
-	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript, protocol.PlaceholderScript,
+	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript, protocol.PlaceholderScript,
 	protocol.LineAcquireScript, protocol.LinePollScript, protocol.LineReleaseScript, protocol.RaiseScript, protocol.ServerScript,
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
-	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWPlaceholderScript,
+	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWPlaceholderScript,
 	protocol.PermitAcquireScript, protocol.PermitPollScript, protocol.PermitReleaseScript, protocol.PermitRenewScript, protocol.PermitStateScript,
 	protocol.RegisterScript, deadlock.PublishScript, deadlock.HoldersScript,
 }

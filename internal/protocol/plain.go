@@ -26,8 +26,6 @@ var (
 	renewManySource string
 	//go:embed lua/release.lua
 	releaseSource string
-	//go:embed lua/handoff.lua
-	handoffSource string
 	//go:embed lua/rename.lua
 	renameSource string
 	//go:embed lua/force.lua
@@ -40,7 +38,6 @@ var (
 	RenewScript     = withPrelude(renewSource)
 	RenewManyScript = withPrelude(renewManySource)
 	ReleaseScript   = withPrelude(releaseSource)
-	HandoffScript   = withPrelude(handoffSource)
 	RenameScript    = withPrelude(renameSource)
 	ForceScript     = withPrelude(forceSource)
 	StateScript     = withPrelude(stateSource)
@@ -190,14 +187,21 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 // Handoff implements [Protocol]. The same script sets the new owner's lease and token. So no other owner can come between
 // the two, and the new owner begins with its whole TTL.
 func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, HandoffScript, t.LocksAndCounters(s.Fencing),
-		from, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), to)
+	return p.handOff(ctx, e, t, 1, from, to, s)
+}
+
+// handOff is Handoff for locks whose hashes may have so many fields.
+func (p *Plain) handOff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, most int, from, to string, s *Terms) (Grant, redisexec.Outcome) {
+	args := []any{from, to, s.TTL.Milliseconds(), most, len(t.Keys), s.CounterLife.Milliseconds()}
+	if len(t.Keys) == 1 && !s.Fencing {
+		args = args[:4]
+	}
+	r, out := p.run(ctx, e, RenameScript, t.LocksAndCounters(s.Fencing), args...)
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
 }
 
-// Rename replaces the name from of the lock of t, which has one key, by the name to. It returns false if the lock has
-// neither name. An earlier copy may have replaced the name already. waiters is the number of entries in the line; -1: it
-// is unknown.
+// Rename is Handoff within a batch, for a lock of one key, which also returns the number of entries in the line; -1: it is
+// unknown.
 func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome) {
 	e.RequiredKeys = 1 // the line is only counted, and the rename succeeds without it
 	r, out := p.run(ctx, e, RenameScript, t.Lined, from, to, lease.Milliseconds())

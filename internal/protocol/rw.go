@@ -26,8 +26,6 @@ var (
 	rwWriteSource string
 	//go:embed lua/rw_write_release.lua
 	rwWriteReleaseSource string
-	//go:embed lua/rw_handoff.lua
-	rwHandoffSource string
 	//go:embed lua/rw_force.lua
 	rwForceSource string
 	//go:embed lua/rw_state.lua
@@ -39,7 +37,6 @@ var (
 	RWReadReleaseScript  = newReadWriteScript(rwReadReleaseSource)
 	RWWriteScript        = newReadWriteScript(rwWriteSource)
 	RWWriteReleaseScript = newReadWriteScript(rwWriteReleaseSource)
-	RWHandoffScript      = newReadWriteScript(rwHandoffSource)
 	RWForceScript        = newReadWriteScript(rwForceSource)
 	RWStateScript        = newReadWriteScript(rwStateSource)
 )
@@ -129,9 +126,7 @@ func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *key
 
 // Handoff implements [Protocol].
 func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RWHandoffScript, t.LocksAndCounters(s.Fencing),
-		t.RW.Timeouts, from, s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), to)
-	return understood(r.grantOrLost(t, s.Fencing), out, &r)
+	return p.handOff(ctx, e, t, 2, from, to, s)
 }
 
 // announcing returns args, and what a script needs to announce that the owner waits.

@@ -11,11 +11,11 @@ import (
 )
 
 var allScripts = []*redisexec.Script{
-	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript, PlaceholderScript,
+	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, RenameScript, ForceScript, StateScript, PlaceholderScript,
 	LineAcquireScript, LinePollScript, LineReleaseScript, RaiseScript, ServerScript,
 	PermitAcquireScript, PermitPollScript, PermitReleaseScript, PermitRenewScript, PermitStateScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
-	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWPlaceholderScript, RegisterScript,
+	RWWriteScript, RWWriteReleaseScript, RWForceScript, RWStateScript, RWPlaceholderScript, RegisterScript,
 }
 
 // Dragonfly refuses a script keys that it does not name, unless it says that it builds some, in its first line.

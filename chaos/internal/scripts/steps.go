@@ -43,7 +43,7 @@ func (l *finder) steps() []step {
 		// Without a token, the process hands over locally.
 		{"", lock(untokened.Lock)},
 		{"", l.follow(batch, untokened)},
-		{Rename, untokened.Unlock},
+		{"", untokened.Unlock},
 		{"", batch.followed},
 		// A read-write lock has two sides. A writer counts and renews like others.
 		{Acquire, lock(rw.RLock)},
@@ -53,7 +53,7 @@ func (l *finder) steps() []step {
 		{"", rw.RUnlock},
 		{Acquire, lock(rw.Lock)},
 		{"", l.follow(sides, rw)},
-		{Handoff, rw.Unlock},
+		{"", rw.Unlock},
 		{Release, sides.followed},
 		// Permits have scripts of their own.
 		{Acquire, func() (err error) { permit, err = semaphore.Acquire(l.ctx); return err }},

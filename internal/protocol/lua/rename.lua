@@ -1,34 +1,74 @@
--- Writes the name of the current owner: owners of one process have followed
--- one another under one lease, and only the last of them is written.
+-- Passes locks from one name to another. It is one step, so no other owner can acquire the locks in between: a hand-over, or
+-- the rename of a batch, whose owners have followed one another under one lease. Only the last of them is written.
 --
--- KEYS  the lock key, and its line, if the number of waiters is wanted
--- ARGV  from field, to field, lease (ms)
+-- KEYS  n lock keys, then their n token counters if a token is requested. Of a batch: the lock key, and its line, if the number
+--       of waiters is wanted
+-- ARGV  from field, to field, lease (ms). Of a hand-over also: the most fields that a key may have (2 for a read-write lock).
+--       With several keys or a token also: n, lifetime of a counter (ms; 0 = forever)
 --
 -- Replies
---   {1, waiters}   the key holds to = 1, for at least the lease; the number of waiters in the line, -1 if that is
+--   {1, waiters}   a batch: the key holds to = 1, for at least the lease; the number of waiters in the line, -1 if that is
 --                  not known
---   {0, 0}         lost: the key holds neither; nothing was changed
+--   {1, token}     a hand-over: every key holds to = 1, for the lease; token 0, or 1 alone, without counters
+--   {0, i}         lost: key i holds neither; nothing was changed
+--   {-3, i}        counter i contains something other than a token
+--   {-6, i}        from also reads, and other readers may follow; nothing was changed
 --
--- Sent again, or delayed, it finds `to` in place, or neither. It creates no lock, and shortens no lease.
+-- Sent again, or delayed, it finds `to` in place, or neither: a hand-over then mints a newer token. It creates no lock. Only a
+-- hand-over shortens a lease, and only when it replaces from.
+--
+-- No key is ever without a field. Otherwise the key would be deleted and created again, and while its slot moves, Redis
+-- would reject that in the middle of the script.
 
--- The usual case. Defining functions would cost more than it does.
-local from, to, lease = ARGV[1], ARGV[2], ARGV[3]
-local waiters = KEYS[2] and redis.pcall('zcard', KEYS[2])
-if type(waiters) ~= 'number' then waiters = -1 end
-if redis.pcall('hexists', KEYS[1], from) == 1 then
-  if redis.call('pttl', KEYS[1]) < tonumber(lease) then
-    redis.call('pexpire', KEYS[1], lease) -- needs no memory, and so opens the way for HSET
+local from, to, lease, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+-- Replaces from, which holds key, by to. false: the lease of key ended within this script.
+local function pass(key)
+  if most or redis.call('pttl', key) < tonumber(lease) then
+    redis.call('pexpire', key, lease) -- needs no memory, and so opens the way for HSET
   else
-    redis.call('hdel', KEYS[1], '')
+    redis.call('hdel', key, '')
   end
-  local made = redis.call('hset', KEYS[1], to, '1')
-  if from ~= to then made = 1 - redis.call('hdel', KEYS[1], from) end
-  if made == 0 then return {1, waiters} end
-  redis.call('hdel', KEYS[1], to) -- see recount
-  return {0, 0}
+  local made = redis.call('hset', key, to, '1')
+  if from ~= to then made = 1 - redis.call('hdel', key, from) end
+  if made == 0 then return true end
+  redis.call('hdel', key, to) -- see recount
+  return false
+end
+
+local done = 1
+if not most then
+  local waiters = KEYS[2] and redis.pcall('zcard', KEYS[2])
+  if type(waiters) ~= 'number' then waiters = -1 end
+  done = {1, waiters}
+end
+-- The usual case, one key and no token. Defining more functions would cost more than it does.
+if not ARGV[5] and redis.pcall('hexists', KEYS[1], from) == 1 then
+  if most == '2' and redis.call('hlen', KEYS[1]) > 2 then return {-6, 1} end
+  return pass(KEYS[1]) and done or {0, 1}
 end
 
 -- prelude
--- mutant: rename-recreates
-if not (held(KEYS[1], to) and lengthen(KEYS[1], lease)) then return {0, 0} end
-return {1, waiters}
+local n, passed = tonumber(ARGV[5]) or 1, {}
+for i = 1, n do
+  passed[i] = held(KEYS[i], to)
+  -- mutant: rename-recreates
+  if not passed[i] and not held(KEYS[i], from) then return {0, i} end
+  if not passed[i] and most == '2' and redis.call('hlen', KEYS[i]) > 2 then return {-6, i} end
+end
+
+-- mutant: handoff-no-token
+local token, bad = next_token(n, ARGV[5] and #KEYS or n)
+if not token then return {-3, bad} end
+
+for i = 1, n do
+  if passed[i] then
+    if not lengthen(KEYS[i], lease) then return {0, i} end
+    if from ~= to then redis.call('hdel', KEYS[i], from) end
+  elseif not pass(KEYS[i]) and (n == 1 or take(KEYS[i], to, lease)) then -- of several keys the others may have been passed
+    return {0, i}
+  end
+end
+if not ARGV[5] then return done end
+store_token(n, token, ARGV[6])
+return {1, token}
