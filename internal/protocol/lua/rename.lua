@@ -1,21 +1,21 @@
--- Passes locks from one name to another. It is one step, so no other owner can acquire the locks in between: a hand-over, or
--- the rename of a batch, whose owners have followed one another under one lease. Only the last of them is written.
+-- Gives locks another name: a hand-over, from one owner to the next, or the rename of a batch, of whose owners only the last is
+-- written. It is one step, so no other owner can acquire the locks in between.
 --
--- KEYS  n lock keys, then their n token counters if a token is requested. Of a batch: the lock key, and its line, if the number
---       of waiters is wanted
--- ARGV  from field, to field, lease (ms). Of a hand-over also: the most fields that a key may have (2 for a read-write lock).
---       With several keys or a token also: n, lifetime of a counter (ms; 0 = forever)
+-- KEYS  of a rename: the lock key, and its line, if the number of waiters is wanted
+--       of a hand-over: n lock keys, then their n token counters if a token is requested
+-- ARGV  from field, to field, lease (ms)
+--       of a hand-over also: the most fields that a key may have, 1, or 2 for a read-write lock
+--       with several keys or a token also: n, lifetime of a counter (ms; 0 = forever)
 --
 -- Replies
---   {1, waiters}   a batch: the key holds to = 1, for at least the lease; the number of waiters in the line, -1 if that is
---                  not known
---   {1, token}     a hand-over: every key holds to = 1, for the lease; token 0, or 1 alone, without counters
---   {0, i}         lost: key i holds neither; nothing was changed
---   {-3, i}        counter i contains something other than a token
+--   {1, waiters}   renamed: the key holds to = 1 for at least the lease; the number of waiters in the line, -1 if it is not known
+--   {1, token}     handed over: every key holds to = 1 for the lease; token 0, or 1 alone, without counters
+--   {0, i}         lost: key i holds neither field; nothing was changed
+--   {-3, i}        counter i holds something other than a token
 --   {-6, i}        from also reads, and other readers may follow; nothing was changed
 --
--- Sent again, or delayed, it finds `to` in place, or neither: a hand-over then mints a newer token. It creates no lock. Only a
--- hand-over shortens a lease, and only when it replaces from.
+-- Sent again, or delayed, it finds `to` in place, or neither field. Then it creates no lock, and shortens no lease; a
+-- hand-over creates a newer token. A rename never shortens a lease. A hand-over sets it with the field of the new owner.
 --
 -- No key is ever without a field. Otherwise the key would be deleted and created again, and while its slot moves, Redis
 -- would reject that in the middle of the script.
@@ -52,9 +52,11 @@ end
 local n, passed = tonumber(ARGV[5]) or 1, {}
 for i = 1, n do
   passed[i] = held(KEYS[i], to)
-  -- mutant: rename-recreates
-  if not passed[i] and not held(KEYS[i], from) then return {0, i} end
-  if not passed[i] and most == '2' and redis.call('hlen', KEYS[i]) > 2 then return {-6, i} end
+  if not passed[i] then
+    -- mutant: rename-recreates
+    if not held(KEYS[i], from) then return {0, i} end
+    if most == '2' and redis.call('hlen', KEYS[i]) > 2 then return {-6, i} end
+  end
 end
 
 -- mutant: handoff-no-token
@@ -62,11 +64,12 @@ local token, bad = next_token(n, ARGV[5] and #KEYS or n)
 if not token then return {-3, bad} end
 
 for i = 1, n do
-  if passed[i] then
+  if not passed[i] then
+    local refused = not pass(KEYS[i]) and take(KEYS[i], to, lease)
+    if refused then return refused end
+  else
     if not lengthen(KEYS[i], lease) then return {0, i} end
     if from ~= to then redis.call('hdel', KEYS[i], from) end
-  elseif not pass(KEYS[i]) and (n == 1 or take(KEYS[i], to, lease)) then -- of several keys the others may have been passed
-    return {0, i}
   end
 end
 if not ARGV[5] then return done end
