@@ -53,8 +53,8 @@ const (
 	worn          = time.Minute             // what is left of a lease before it is renewed
 	fleetPatience = 4 * locktest.SoonEnough // with a renewal: it is for the test to say what is not answered
 
-	joining    = 50 * time.Millisecond // a renewal that has begun is in a batch, which has been sent
-	batchPause = time.Minute           // after a batch that failed renewals are sent alone
+	joining     = 50 * time.Millisecond // a renewal that has begun is in a bundle, which has been sent
+	bundlePause = time.Minute           // after a bundle that failed renewals are sent alone
 	// noCompany is what is left of a lease that is renewed alone: half of it is too short to wait for others.
 	noCompany = 50 * time.Millisecond
 )
@@ -89,7 +89,7 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	return w
 }
 
-// gather has these holds renewed, or all: the first alone, and the others in a batch, or several
+// gather has these holds renewed, or all: the first alone, and the others in a bundle, or several
 // in a row, that are sent while its answer is kept back. Then it returns, and proceed lets the
 // answer come. The channel is closed when all have been renewed.
 func (w *fleet) gather(holds ...*hold) (proceed func(), renewed <-chan struct{}) {
@@ -115,7 +115,7 @@ func (w *fleet) gather(holds ...*hold) (proceed func(), renewed <-chan struct{})
 	return first.Release, done
 }
 
-// together has all holds renewed, all but the first in a batch.
+// together has all holds renewed, all but the first in a bundle.
 func (w *fleet) together() {
 	w.t.Helper()
 	proceed, renewed := w.gather()
@@ -143,22 +143,22 @@ func (w *fleet) requireRenewed(locks ...int) {
 }
 
 // sent returns how many commands there were for one renewal, and for several.
-func (w *fleet) sent() (alone, batches int) {
+func (w *fleet) sent() (alone, bundles int) {
 	return w.relay.Count(locktest.RunsOf(protocol.RenewScript)), w.relay.Count(locktest.RunsOf(protocol.RenewManyScript))
 }
 
-// requireBatches requires that holds have been renewed together.
-func (w *fleet) requireBatches() {
+// requireBundles requires that holds have been renewed together.
+func (w *fleet) requireBundles() {
 	w.t.Helper()
-	_, batches := w.sent()
-	require.Positive(w.t, batches)
+	_, bundles := w.sent()
+	require.Positive(w.t, bundles)
 }
 
 // fleetKind makes locks of a kind.
 type fleetKind = func(c *Client, key string, opts ...MutexOption) *Mutex
 
-// batchable are the kinds whose holds are renewed together.
-var batchable = map[string]fleetKind{
+// bundled are the kinds whose holds are renewed together.
+var bundled = map[string]fleetKind{
 	"plain": (*Client).Mutex,
 	"multi": func(c *Client, key string, opts ...MutexOption) *Mutex {
 		return c.MultiMutex([]string{key, key + "-too"}, opts...)
@@ -171,7 +171,7 @@ var batchable = map[string]fleetKind{
 func eachFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 	t.Helper()
 	t.Parallel()
-	for name, kind := range batchable {
+	for name, kind := range bundled {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) { test(t, newFleet(t, b, kind, n)) })
@@ -184,14 +184,14 @@ func onFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 	t.Helper()
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		test(t, newFleet(t, b, batchable["plain"], n))
+		test(t, newFleet(t, b, bundled["plain"], n))
 	})
 }
 
-func TestRenewals_HookReportsEachOfABatch(t *testing.T) {
+func TestRenewals_HookReportsEachOfABundle(t *testing.T) {
 	eachFleet(t, 7, func(t *testing.T, w *fleet) {
 		w.together()
-		w.requireBatches()
+		w.requireBundles()
 		w.requireRenewed(0, 1, 2, 3, 4, 5, 6)
 		owners := map[string]int{}
 		for _, e := range w.events.Of("renewed") {
@@ -211,17 +211,17 @@ func TestRenewals_AtDifferentTimesAreSentAlone(t *testing.T) {
 		for _, h := range w.holds {
 			h.renew()
 		}
-		alone, batches := w.sent()
-		require.Equal(t, [2]int{3, 0}, [2]int{alone, batches})
+		alone, bundles := w.sent()
+		require.Equal(t, [2]int{3, 0}, [2]int{alone, bundles})
 		w.requireRenewed(0, 1, 2)
 	})
 }
 
-// A batch is on one connection, which may be dead: a lease that may end before the batch is given up must not wait for it.
+// A bundle is on one connection, which may be dead: a lease that may end before the bundle is given up must not wait for it.
 func TestRenewals_UrgentOneIsSentAlone(t *testing.T) {
 	for name, left := range map[string]time.Duration{
-		"no time to wait for others":      noCompany,
-		"no time for an unanswered batch": 2*protocol.BatchPatience(fleetPatience, fleetTTL) - time.Second,
+		"no time to wait for others":       noCompany,
+		"no time for an unanswered bundle": 2*protocol.BundlePatience(fleetPatience, fleetTTL) - time.Second,
 	} {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 2, func(t *testing.T, w *fleet) {
@@ -231,14 +231,14 @@ func TestRenewals_UrgentOneIsSentAlone(t *testing.T) {
 				urgent.mu.Unlock()
 				w.together()
 				redistest.Eventually(t, "both sent", func() bool { alone, _ := w.sent(); return alone >= 2 })
-				_, batches := w.sent()
-				require.Zero(t, batches)
+				_, bundles := w.sent()
+				require.Zero(t, bundles)
 			})
 		})
 	}
 }
 
-func TestRenewals_LostHoldOfABatchIsLostAlone(t *testing.T) {
+func TestRenewals_LostHoldOfABundleIsLostAlone(t *testing.T) {
 	t.Parallel()
 	for name, take := range redistest.Takings {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestRenewals_LostHoldOfABatchIsLostAlone(t *testing.T) {
 					}
 				}).Always()
 				w.together()
-				w.requireBatches()
+				w.requireBundles()
 				mu.Lock()
 				defer mu.Unlock()
 				require.NotEmpty(t, left)
@@ -272,9 +272,9 @@ func TestRenewals_LostHoldOfABatchIsLostAlone(t *testing.T) {
 	}
 }
 
-func TestRenewals_GoOnThoughRedisRefusesTheBatch(t *testing.T) {
+func TestRenewals_GoOnThoughRedisRefusesTheBundle(t *testing.T) {
 	t.Parallel()
-	for name, refused := range redistest.BatchReplies {
+	for name, refused := range redistest.BundleReplies {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 4, func(t *testing.T, w *fleet) {
 				id := w.c.ID()
@@ -282,8 +282,8 @@ func TestRenewals_GoOnThoughRedisRefusesTheBatch(t *testing.T) {
 				w.together()
 				refusals.Wait(t)
 				w.requireRenewed(0, 1, 2, 3)
-				alone, batches := w.sent()
-				require.Equal(t, [2]int{1 + 3, 0}, [2]int{alone, batches}, "the relay has answered the batch")
+				alone, bundles := w.sent()
+				require.Equal(t, [2]int{1 + 3, 0}, [2]int{alone, bundles}, "the relay has answered the bundle")
 				require.Len(t, w.events.Of("renewed"), 4)
 				require.Empty(t, w.events.Of("renew failed"))
 				require.Equal(t, !refused.Doubt, w.c.ID() == id)
@@ -307,7 +307,7 @@ func TestRenewals_ForbiddenKeyFailsAlone(t *testing.T) {
 	relay := redistest.NewRelay(t, server.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, Username: "app", Password: "secret", ReadTimeout: fleetPatience})
 	t.Cleanup(func() { _ = rdb.Close() })
-	w := newFleetOn(t, rdb, relay, admin, batchable["plain"], 5)
+	w := newFleetOn(t, rdb, relay, admin, bundled["plain"], 5)
 	forbidden := w.locks[3].Name()
 	user("~*-[0124]")
 	id := w.c.ID()
@@ -322,16 +322,16 @@ func TestRenewals_ForbiddenKeyFailsAlone(t *testing.T) {
 	user("~*")
 	w.holds[3].renew()
 	w.requireRenewed(0, 1, 2, 3, 4)
-	w.clocks.Set(batchPause + time.Second)
+	w.clocks.Set(bundlePause + time.Second)
 	_, before := w.sent()
 	w.together()
 	_, after := w.sent()
-	require.Greater(t, after, before, "batches are sent again")
+	require.Greater(t, after, before, "bundles are sent again")
 	w.requireRenewed(0, 1, 2, 3, 4)
 }
 
 // Each hold tries again by itself, on a connection of its own.
-func TestRenewals_LostReplyToABatchLosesNoHold(t *testing.T) {
+func TestRenewals_LostReplyToABundleLosesNoHold(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*redistest.Relay, redistest.Match) *redistest.Rule{
 		"silently": (*redistest.Relay).LoseReply, "and its connection cut": (*redistest.Relay).DropReply,
@@ -394,7 +394,7 @@ func since(r *chronicle, first, hook string) []Event {
 	return events
 }
 
-func TestUnlock_DoesNotWaitForARenewalBatch(t *testing.T) {
+func TestUnlock_DoesNotWaitForARenewalBundle(t *testing.T) {
 	onFleet(t, 2, func(t *testing.T, w *fleet) {
 		late := w.relay.HoldBackSilently(locktest.RunsOf(protocol.RenewManyScript))
 		proceed, renewed := w.gather()
@@ -417,7 +417,7 @@ func TestUnlock_DoesNotWaitForARenewalBatch(t *testing.T) {
 	})
 }
 
-func TestClose_DoesNotWaitForARenewalBatchInFlight(t *testing.T) {
+func TestClose_DoesNotWaitForARenewalBundleInFlight(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
 		late := w.relay.HoldBackSilently(locktest.RunsOf(protocol.RenewManyScript))
 		proceed, renewed := w.gather()
@@ -434,9 +434,9 @@ func TestClose_DoesNotWaitForARenewalBatchInFlight(t *testing.T) {
 	})
 }
 
-// whileABatchGathers runs test in a bubble, in which a batch of all holds of plain locks but the first gathers,
+// whileABundleGathers runs test in a bubble, in which a bundle of all holds of plain locks but the first gathers,
 // and is not sent before the first is answered, which proceed lets happen.
-func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func())) {
+func whileABundleGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func())) {
 	t.Helper()
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := b.Client(t)
@@ -452,7 +452,7 @@ func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, s
 		locktest.LoadScripts(t, rdb)
 		first, free := make(chan struct{}), make(chan struct{})
 		begins := sync.OnceFunc(func() { close(first) })
-		var sent atomic.Int64 // keys of others that were in batches
+		var sent atomic.Int64 // keys of others that were in bundles
 		// A command that is kept back keeps others of its connection back, too.
 		b.Miniredis.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
 			runs := func(s *redisexec.Script) bool {
@@ -485,8 +485,8 @@ func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, s
 	})
 }
 
-func TestUnlock_LeavesTheGatheringRenewalBatch(t *testing.T) {
-	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func()) {
+func TestUnlock_LeavesTheGatheringRenewalBundle(t *testing.T) {
+	whileABundleGathers(t, 4, func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func()) {
 		id := w.c.ID()
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- w.locks[2].Unlock() }() // which may come through behind the first
@@ -499,8 +499,8 @@ func TestUnlock_LeavesTheGatheringRenewalBatch(t *testing.T) {
 	})
 }
 
-func TestClose_DoesNotWaitForAGatheringRenewalBatch(t *testing.T) {
-	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, _ *atomic.Int64, proceed func()) {
+func TestClose_DoesNotWaitForAGatheringRenewalBundle(t *testing.T) {
+	whileABundleGathers(t, 4, func(t *testing.T, w *fleet, _ *atomic.Int64, proceed func()) {
 		closed := make(chan error, 1)
 		go func() { closed <- w.c.Close() }()
 		synctest.Wait() // all have left it, or it is sent because the first has left
@@ -512,8 +512,8 @@ func TestClose_DoesNotWaitForAGatheringRenewalBatch(t *testing.T) {
 	})
 }
 
-// A batch is waited for as long as its most patient member waits: each leaves in its own time.
-func TestRenewals_HoldIsLostInTimeDuringABatch(t *testing.T) {
+// A bundle is waited for as long as its most patient member waits: each leaves in its own time.
+func TestRenewals_HoldIsLostInTimeDuringABundle(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
 		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
 		short := w.holds[3]
@@ -533,7 +533,7 @@ func TestRenewals_HoldIsLostInTimeDuringABatch(t *testing.T) {
 }
 
 // What it asks for it asked for before it was executed, however late the answer is.
-func TestRenewals_LeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
+func TestRenewals_LeasesOfABundleCountFromBeforeItWasSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
 		before := make([]clock.Instant, len(w.holds))

@@ -34,7 +34,7 @@ type renamer func(ctx context.Context, e redisexec.CallOptions, t *keys.Set, fro
 
 // addKinds makes the kinds of lock of a client on one deployment.
 func (c *Client) addKinds(hub messageHub, sharded bool) {
-	plain := protocol.NewBatchingPlain(c.session.execs[0], sharded)
+	plain := protocol.NewBundlingPlain(c.session.execs[0], sharded)
 	lined := protocol.NewLined(plain, c.ID())
 	reads, writes := protocol.NewReadWrite(plain)
 	c.session.registry.newLine = func(g *gate, polls *queue.Bell) *line.Line {

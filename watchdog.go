@@ -225,7 +225,7 @@ func (h *hold) renewOptions() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.now()), h.watchdog.failures
 	e := redisexec.CallOptions{Patience: h.session.patience << min(failures, 10), Renews: true}.ConfirmedBy(h.locks.replicas().Within(left / 4))
 	e.Patience, e.MaxPatience = max(redisexec.MinPatience, min(e.Patience, left/2)), left/2
-	e.Batchable = failures == 0 && e.Replicas.N == 0 && protocol.BatchPatience(h.session.patience, h.locks.ttl()) <= left/2
+	e.Bundled = failures == 0 && e.Replicas.N == 0 && protocol.BundlePatience(h.session.patience, h.locks.ttl()) <= left/2
 	return e
 }
 

@@ -442,7 +442,7 @@ func TestWatchdog_ClusterRenewsOnlyLocksOfOneHashTagTogether(t *testing.T) {
 				w := newFleetOn(t, rdb.ClusterClient, relay, b.Client(t), kind, 4)
 				if of.together {
 					w.together()
-					w.requireBatches()
+					w.requireBundles()
 				} else {
 					first := w.relay.Block(locktest.RunsOf(protocol.RenewScript))
 					var all sync.WaitGroup
@@ -463,14 +463,14 @@ func TestWatchdog_ClusterRenewsOnlyLocksOfOneHashTagTogether(t *testing.T) {
 
 // Replicas confirm each by itself.
 func TestWatchdog_RenewalConfirmedByReplicasIsSentAlone(t *testing.T) {
-	w := newFleet(t, redistest.Mini(t), batchable["plain"], 1)
+	w := newFleet(t, redistest.Mini(t), bundled["plain"], 1)
 	h := w.holds[0]
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	require.True(t, h.renewOptions().Batchable)
+	require.True(t, h.renewOptions().Bundled)
 	confirmed := settings{replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
 	h.locks.open = append(h.locks.open, openLock{settings: &confirmed, target: h.target}.from(w.c.session.now()))
-	require.False(t, h.renewOptions().Batchable)
+	require.False(t, h.renewOptions().Bundled)
 }
 
 // A hold whose lease was over here is lost, though its key is there yet: nothing of it is kept.

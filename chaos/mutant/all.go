@@ -38,7 +38,7 @@ var All = []Mutant{
 			{Old: "b.lost", New: "b.lost[:0]"},
 			{Old: "10", New: "1"},
 		},
-		Catch: []string{"deleted-in-a-batch"},
+		Catch: []string{"deleted-in-a-bundle"},
 	},
 	{
 		Name:   "fence-incr",

@@ -74,7 +74,7 @@ var plainKind = lockKind{name: "plain", lock: func(t *testing.T, plain *Plain, k
 	return plain, keysOf(t, key)
 }}
 
-var batchable = []lockKind{
+var bundled = []lockKind{
 	plainKind,
 	multiKind(2),
 	{name: "fair", lock: func(t *testing.T, plain *Plain, key string) (Protocol, *keys.Set) {
@@ -111,8 +111,8 @@ func newFleet(t *testing.T, addr string, direct *redis.Client, user func(*redis.
 	t.Cleanup(func() { _ = rdb.Close() })
 	x := executorOn(t, rdb, w.clock.now, fleetTTL)
 	x.Patience = fleetPatience
-	w.plain = NewBatchingPlain(x, false)
-	w.plain.renewals.company = redistest.SoonEnough // what is in a batch is for the test to say
+	w.plain = NewBundlingPlain(x, false)
+	w.plain.renewals.company = redistest.SoonEnough // what is in a bundle is for the test to say
 	key := redistest.Key(t)
 	for i := range n {
 		h := hold{field: fmt.Sprintf("uuid:job-%d%s", i, kind.ends)}
@@ -147,7 +147,7 @@ func onFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 // eachFleet runs test with n holds of each kind that is renewed together.
 func eachFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 	t.Helper()
-	for _, kind := range batchable {
+	for _, kind := range bundled {
 		t.Run(kind.name, func(t *testing.T) { onFleet(t, n, test) })
 	}
 }
@@ -155,7 +155,7 @@ func eachFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 // renew renews hold i, for as long as ctx lasts, and no longer than patience.
 func (w *fleet) renew(ctx context.Context, i int, patience time.Duration) renewed {
 	h := w.holds[i]
-	e := redisexec.CallOptions{Attempts: 1, Patience: patience, Batchable: true}
+	e := redisexec.CallOptions{Attempts: 1, Patience: patience, Bundled: true}
 	ours, out := h.side.Renew(ctx, e, h.on, h.field, fleetTTL)
 	return renewed{ours, out}
 }
@@ -204,7 +204,7 @@ func (w *fleet) gather() (proceed func(), all []<-chan renewed) {
 	return proceed, all
 }
 
-// together has all holds renewed, all but the first in a batch.
+// together has all holds renewed, all but the first in a bundle.
 func (w *fleet) together() []renewed {
 	w.t.Helper()
 	proceed, all := w.gather()
@@ -220,7 +220,7 @@ func (w *fleet) results(all []<-chan renewed) (results []renewed) {
 	return results
 }
 
-// gathered is how many renewals wait for a batch to be sent.
+// gathered is how many renewals wait for a bundle to be sent.
 func (w *fleet) gathered() int {
 	r := w.plain.renewals
 	r.mu.Lock()
@@ -236,7 +236,7 @@ func (w *fleet) gathered() int {
 
 func (w *fleet) awaitGathered(n int) {
 	w.t.Helper()
-	redistest.Eventually(w.t, fmt.Sprintf("%d in a batch", n), func() bool { return w.gathered() == n })
+	redistest.Eventually(w.t, fmt.Sprintf("%d in a bundle", n), func() bool { return w.gathered() == n })
 }
 
 // underWay is how many commands there are that are not answered.
@@ -292,8 +292,8 @@ func (w *fleet) requireLonger(i int) {
 func (w *fleet) ttl(key string) time.Duration { return w.direct.PTTL(w.t.Context(), key).Val() }
 
 // requireSent requires so many commands for one renewal, and for several.
-func (w *fleet) requireSent(alone, batches int) {
+func (w *fleet) requireSent(alone, bundles int) {
 	w.t.Helper()
 	sent := [2]int{w.relay.Count(runsOfRenew), w.relay.Count(runsOfRenewMany)}
-	require.Equal(w.t, [2]int{alone, batches}, sent, "commands for one renewal, and for several")
+	require.Equal(w.t, [2]int{alone, bundles}, sent, "commands for one renewal, and for several")
 }

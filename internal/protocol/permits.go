@@ -80,13 +80,13 @@ func (p *Permits) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	return r.polled(t, len(waiters), out)
 }
 
-// mostBatched is the largest weight of a permit that is renewed in one command with others. Each unit of the weight is a
+// mostBundled is the largest weight of a permit that is renewed in one command with others. Each unit of the weight is a
 // member of the set, and Redis does nothing else meanwhile.
-const mostBatched = 10
+const mostBundled = 10
 
 // Renew implements [Protocol]. A permit whose lease is over stays lost.
 func (p *Permits) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	if e.Batchable && keys.WeightOf(field) <= mostBatched {
+	if e.Bundled && keys.WeightOf(field) <= mostBundled {
 		return p.together.renew(ctx, e, t, field, lease)
 	}
 	return p.renewAlone(ctx, e, t, field, lease)

@@ -80,9 +80,9 @@ func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	return &Plain{Exec: exec, sharded: sharded}
 }
 
-// NewBatchingPlain is NewPlain for locks with a line of waiters. Renewals that are due together are sent together. The
+// NewBundlingPlain is NewPlain for locks with a line of waiters. Renewals that are due together are sent together. The
 // nodes of a quorum have neither.
-func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
+func NewBundlingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	p := NewPlain(exec, sharded)
 	p.lined = true
 	p.renewals = newRenewals(exec, p.renewAlone, p.renewMany)
@@ -141,7 +141,7 @@ func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 
 // Renew implements [Protocol].
 func (p *Plain) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	if e.Batchable && p.renewals != nil {
+	if e.Bundled && p.renewals != nil {
 		return p.renewals.renew(ctx, e, t, field, lease)
 	}
 	return p.renewAlone(ctx, e, t, field, lease)

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// Renewals of different holds that are due together are sent as one command, a batch. This saves Redis time, because to
+// Renewals of different holds that are due together are sent as one command, a bundle. This saves Redis time, because to
 // receive and answer a command costs more than a renewal in it.
 //
 // lease.RenewalDue makes them due together. It never delays a renewal. It brings a renewal forward, by up to a tenth of
@@ -22,37 +22,37 @@ import (
 // A renewal is in one of these states:
 //
 //	alone       No similar renewal is in flight, or there is no time to wait. The renewal is sent at once, as if there
-//	            were no batches.
-//	gathering   The renewal waits for others, until its batch is full, every similar command in flight has ended, or
+//	            were no bundles.
+//	gathering   The renewal waits for others, until its bundle is full, every similar command in flight has ended, or
 //	            companyTime has passed.
-//	sent        The batch is in flight.
+//	sent        The bundle is in flight.
 //	answered    The answer contains whether the hold is renewed or lost.
-//	refused     Redis answered the batch with an error, perhaps because of one key: the user may not use it, or a Cluster
+//	refused     Redis answered the bundle with an error, perhaps because of one key: the user may not use it, or a Cluster
 //	            is moving it. The renewal is sent again, alone, at once.
-//	failed      The batch was not answered, or not sent. The renewal is sent again, alone, at once.
-//	left        The hold, or its lease, or, on a quorum, the patience has ended. The renewal does not wait for the batch.
-//	            When all have left, the batch is abandoned.
+//	failed      The bundle was not answered, or not sent. The renewal is sent again, alone, at once.
+//	left        The hold, or its lease, or, on a quorum, the patience has ended. The renewal does not wait for the bundle.
+//	            When all have left, the bundle is abandoned.
 //
 // Why that is safe:
 //
 //   - The script judges each hold by itself: a hold is lost only by the state of its own keys.
-//   - The lease of every member counts from a time before the batch was sent.
-//   - A delayed or repeated batch creates no key and shortens no lease. It could only extend a later hold with the same
+//   - The lease of every member counts from a time before the bundle was sent.
+//   - A delayed or repeated bundle creates no key and shortens no lease. It could only extend a later hold with the same
 //     name. So the outcome of a member without an answer is unknown, as after any command, and its name is retired. These
-//     are the members of a batch that is not answered or fails half-way, and members that leave after it was sent.
-//   - A member has the slot of its hold, and frees it when it leaves. So an Unlock does not wait for the batch.
+//     are the members of a bundle that is not answered or fails half-way, and members that leave after it was sent.
+//   - A member has the slot of its hold, and frees it when it leaves. So an Unlock does not wait for the bundle.
 //
-// After a batch was refused or failed, all renewals are sent alone for batchPause, because some proxies reject commands
+// After a bundle was refused or failed, all renewals are sent alone for bundlePause, because some proxies reject commands
 // with several keys.
 
 const (
-	batchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
+	bundleKeys  = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
 	companyTime = 5 * time.Millisecond
-	batchPause  = time.Minute
+	bundlePause = time.Minute
 )
 
 // renewals sends the renewals of the holds of one protocol. A command is sent by a caller that finds no command in flight, by the
-// caller that fills a batch, by a timer, or at the end of another command.
+// caller that fills a bundle, by a timer, or at the end of another command.
 type renewals struct {
 	exec    *redisexec.Executor
 	alone   renewsOne
@@ -62,7 +62,7 @@ type renewals struct {
 
 	mu       sync.Mutex
 	lanes    map[alike]*lane // those with a command in flight
-	apartEnd clock.Instant   // until then no batch is sent
+	apartEnd clock.Instant   // until then no bundle is sent
 }
 
 // renewsOne and renewsMany are the commands: see Plain.renewAlone and Plain.renewMany.
@@ -83,16 +83,16 @@ type alike struct {
 // command is in flight.
 type lane struct {
 	alike
-	underWay int    // commands: never 0 while there is a next
-	next     *batch // gathers; nil if none waits
+	underWay int     // commands: never 0 while there is a next
+	next     *bundle // gathers; nil if none waits
 }
 
-// batch has the renewals of one command.
-type batch struct {
+// bundle has the renewals of one command.
+type bundle struct {
 	lane  *lane
 	flush *time.Timer // sends it if nothing else does
 
-	// These are guarded by renewals.mu. members grows while the batch gathers, and shrinks at any time.
+	// These are guarded by renewals.mu. members grows while the bundle gathers, and shrinks at any time.
 	members []*member // that have not left
 	stop    func()    // abandons the command; nil before it is sent
 
@@ -103,19 +103,19 @@ type batch struct {
 	each bool // it was not sent, and every member is to go alone
 }
 
-// member is a renewal in a batch.
+// member is a renewal in a bundle.
 type member struct {
 	target   *keys.Set
 	field    string
 	options  redisexec.CallOptions
-	batch    *batch
+	bundle   *bundle
 	position int // in the command, from 1; written by send, read after done is closed
 }
 
-// BatchPatience returns for how long a batch is waited for whose renewals are waited for as long as patience. Until then its
+// BundlePatience returns for how long a bundle is waited for whose renewals are waited for as long as patience. Until then its
 // members are notified that it was not answered; after that each is sent alone, which makes many commands of one. Who
-// cannot wait for so long must not be in a batch: all copies of a batch are on one connection, which may be dead.
-func BatchPatience(patience, lease time.Duration) time.Duration {
+// cannot wait for so long must not be in a bundle: all copies of a bundle are on one connection, which may be dead.
+func BundlePatience(patience, lease time.Duration) time.Duration {
 	return min(4*patience, max(patience, lease/4))
 }
 
@@ -141,7 +141,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	if !r.await(ctx, m) {
 		return r.leave(ctx, m)
 	}
-	b := m.batch
+	b := m.bundle
 	refused := b.each || b.out.Permanent || redisexec.Replied(b.out.Err)
 	switch {
 	case !b.each && b.out.Err == nil:
@@ -153,7 +153,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		e.Unanswered(b.out.Err)
 	}
 	ours, out := r.alone(ctx, e, t, field, lease)
-	// The answer to this command does not cover a batch that failed half-way, or was not answered.
+	// The answer to this command does not cover a bundle that failed half-way, or was not answered.
 	out.Ambiguous = out.Ambiguous || b.out.Ambiguous
 	return ours, out
 }
@@ -165,7 +165,7 @@ func (r *renewals) lane(t *keys.Set, lease time.Duration) *lane {
 		like.tag = keys.HashTag(t.Keys[0])
 	}
 	// A lane that no other renewal finds: nothing is under way in it, so its renewal goes alone.
-	if r.apart() || 2*like.keys > batchKeys {
+	if r.apart() || 2*like.keys > bundleKeys {
 		return &lane{alike: like}
 	}
 	if r.lanes[like] == nil {
@@ -174,14 +174,14 @@ func (r *renewals) lane(t *keys.Set, lease time.Duration) *lane {
 	return r.lanes[like]
 }
 
-// apart reports whether no batch is to be sent now. mu is held.
+// apart reports whether no bundle is to be sent now. mu is held.
 func (r *renewals) apart() bool { return r.exec.Now().Until(r.apartEnd) > 0 }
 
-// join adds m to the batch that l gathers, and sends it when it is full. mu is held.
+// join adds m to the bundle that l gathers, and sends it when it is full. mu is held.
 func (r *renewals) join(l *lane, m *member) {
 	b := l.next
 	if b == nil {
-		b = &batch{lane: l, done: make(chan struct{})}
+		b = &bundle{lane: l, done: make(chan struct{})}
 		b.flush = time.AfterFunc(r.company, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -191,21 +191,21 @@ func (r *renewals) join(l *lane, m *member) {
 		})
 		l.next = b
 	}
-	m.batch = b
+	m.bundle = b
 	b.members = append(b.members, m)
-	if (len(b.members)+1)*l.keys > batchKeys { // one more would not fit: why wait?
+	if (len(b.members)+1)*l.keys > bundleKeys { // one more would not fit: why wait?
 		r.send(b)
 	}
 }
 
-// await waits for m's batch, and notifies m's hold when that takes longer than one renewal would. false: ctx ended
+// await waits for m's bundle, and notifies m's hold when that takes longer than one renewal would. false: ctx ended
 // first, or the patience of a renewal that is to be sent once.
 func (r *renewals) await(ctx context.Context, m *member) bool {
 	patience := time.NewTimer(m.options.Patience)
 	defer patience.Stop()
 	for {
 		select {
-		case <-m.batch.done:
+		case <-m.bundle.done:
 			return true
 		case <-patience.C: // once
 			if m.options.Attempts == 1 {
@@ -220,13 +220,13 @@ func (r *renewals) await(ctx context.Context, m *member) bool {
 	}
 }
 
-// leave removes m from its batch, and returns the outcome of its renewal.
+// leave removes m from its bundle, and returns the outcome of its renewal.
 func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := m.batch
+	b := m.bundle
 	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
-	// Before the batch was sent, nothing of it can be executed. After that the outcome is unknown, even if an answer has
+	// Before the bundle was sent, nothing of it can be executed. After that the outcome is unknown, even if an answer has
 	// just arrived: an unnecessary retirement costs no more than an identity.
 	out := redisexec.Outcome{Ambiguous: b.stop != nil}
 	switch {
@@ -245,10 +245,10 @@ func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcom
 }
 
 // send sends b, which gathers. mu is held.
-func (r *renewals) send(b *batch) {
+func (r *renewals) send(b *bundle) {
 	b.lane.next = nil
 	b.flush.Stop()
-	if r.apart() { // another batch has failed since this one began to gather
+	if r.apart() { // another bundle has failed since this one began to gather
 		b.each = true
 		close(b.done)
 		return
@@ -260,7 +260,7 @@ func (r *renewals) send(b *batch) {
 		keys, fields = append(keys, m.target.Locks()...), append(fields, m.field)
 		e.Patience = max(e.Patience, m.options.Patience)
 	}
-	e.Patience = BatchPatience(e.Patience, b.lane.lease)
+	e.Patience = BundlePatience(e.Patience, b.lane.lease)
 	// Not the context of a member: one that leaves must not end the renewal of the others.
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
@@ -275,10 +275,10 @@ func (r *renewals) send(b *batch) {
 
 // settle notifies the members of b of its outcome. If it was not answered, or refused, which may be due to one key
 // of many, each member is sent alone.
-func (r *renewals) settle(ctx context.Context, b *batch) {
+func (r *renewals) settle(ctx context.Context, b *bundle) {
 	if b.out.Err != nil && ctx.Err() == nil {
 		r.mu.Lock()
-		r.apartEnd = r.exec.Now().After(batchPause)
+		r.apartEnd = r.exec.Now().After(bundlePause)
 		r.mu.Unlock()
 	}
 	close(b.done)
@@ -294,7 +294,7 @@ func (r *renewals) answered(l *lane) {
 	if l.next != nil {
 		r.send(l.next)
 	}
-	// Not if the batch was sent just now. And another lane may be in the map by this one's key, if this one was made
+	// Not if the bundle was sent just now. And another lane may be in the map by this one's key, if this one was made
 	// for a renewal that was to go alone.
 	if l.underWay == 0 && r.lanes[l.alike] == l {
 		delete(r.lanes, l.alike)

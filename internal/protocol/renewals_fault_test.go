@@ -17,14 +17,14 @@ var (
 	runsOfRenewMany = redistest.Script(RenewManyScript.Source)
 )
 
-func TestRenewals_RefusedBatchIsRenewedOneByOne(t *testing.T) {
+func TestRenewals_RefusedBundleIsRenewedOneByOne(t *testing.T) {
 	t.Parallel()
-	for name, refused := range redistest.BatchReplies {
+	for name, refused := range redistest.BundleReplies {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 4, func(t *testing.T, w *fleet) {
 				w.relay.ReplyWith(refused.Text, runsOfRenewMany)
 				results := w.together()
-				w.requireSent(1+3, 0) // the relay has answered the batch
+				w.requireSent(1+3, 0) // the relay has answered the bundle
 				for i, r := range results {
 					require.NoError(t, r.out.Err)
 					require.True(t, r.ours)
@@ -37,14 +37,14 @@ func TestRenewals_RefusedBatchIsRenewedOneByOne(t *testing.T) {
 }
 
 // There are proxies that take no command for several keys.
-func TestRenewals_AreSentAloneForAWhileAfterAFailedBatch(t *testing.T) {
+func TestRenewals_AreSentAloneForAWhileAfterAFailedBundle(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		w.relay.ReplyWith("-CROSSSLOT Keys in request don't hash to the same slot\r\n", runsOfRenewMany)
 		w.together()
 		w.requireSent(3, 0)
 
 		release, first := w.blockFirst()
-		w.clock.forward(batchPause - time.Second)
+		w.clock.forward(bundlePause - time.Second)
 		second := w.begin(t.Context(), 1, fleetPatience)
 		throughout(t, 100*time.Millisecond, func() bool { return w.gathered() == 0 }, "it does not wait for others")
 		release()
@@ -58,13 +58,13 @@ func TestRenewals_AreSentAloneForAWhileAfterAFailedBatch(t *testing.T) {
 	})
 }
 
-// A batch that gathers while the one before it fails goes alone, too.
-func TestRenewals_GatheringBatchIsNotSentAfterAFailure(t *testing.T) {
+// A bundle that gathers while the one before it fails goes alone, too.
+func TestRenewals_GatheringBundleIsNotSentAfterAFailure(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		proceed, all := w.gather()
 		r := w.plain.renewals
 		r.mu.Lock()
-		r.apartEnd = w.clock.now().After(batchPause)
+		r.apartEnd = w.clock.now().After(bundlePause)
 		r.mu.Unlock()
 		proceed()
 		w.requireRenewed(w.results(all), 0, 1, 2)
@@ -98,12 +98,12 @@ func TestRenewals_ForbiddenKeyFailsAlone(t *testing.T) {
 	user("~*")
 	require.True(t, w.renew(t.Context(), 3, fleetPatience).ours)
 	w.requireLonger(3)
-	w.clock.forward(batchPause + time.Second)
+	w.clock.forward(bundlePause + time.Second)
 	w.requireRenewed(w.together(), 0, 1, 2, 3, 4)
 	w.requireSent(1+4+1+1, 2)
 }
 
-func TestRenewals_LeavingASentBatchIsUncertain(t *testing.T) {
+func TestRenewals_LeavingASentBundleIsUncertain(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		late := w.relay.HoldBackSilently(runsOfRenewMany)
 		release, first := w.blockFirst()
@@ -123,7 +123,7 @@ func TestRenewals_LeavingASentBatchIsUncertain(t *testing.T) {
 		r = redistest.Receive(t, leavesLater)
 		require.ErrorIs(t, r.out.Err, context.Canceled)
 		require.True(t, r.out.Ambiguous)
-		redistest.Eventually(t, "the batch to be abandoned", func() bool { return w.underWay() == 0 })
+		redistest.Eventually(t, "the bundle to be abandoned", func() bool { return w.underWay() == 0 })
 		w.awaitNothingKept()
 		reply, err := late.Deliver(t.Context())
 		require.NoError(t, err)
@@ -133,10 +133,10 @@ func TestRenewals_LeavingASentBatchIsUncertain(t *testing.T) {
 	})
 }
 
-// A batch is waited for as long as its most patient member waits: each leaves in its own time.
+// A bundle is waited for as long as its most patient member waits: each leaves in its own time.
 func TestRenewals_OthersAreRenewedThoughOneLeft(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
-		batch := w.relay.Block(runsOfRenewMany)
+		bundle := w.relay.Block(runsOfRenewMany)
 		release, first := w.blockFirst()
 		impatient := w.begin(t.Context(), 1, time.Second)
 		canceled, leave := context.WithCancel(t.Context())
@@ -144,13 +144,13 @@ func TestRenewals_OthersAreRenewedThoughOneLeft(t *testing.T) {
 		patient := w.begin(t.Context(), 3, fleetPatience)
 		w.awaitGathered(3)
 		release()
-		batch.Wait(t)
+		bundle.Wait(t)
 		leave()
 		require.ErrorIs(t, redistest.Receive(t, leaving).out.Err, context.Canceled)
 		r := redistest.Receive(t, impatient)
 		require.ErrorIs(t, r.out.Err, lockerr.ErrNoAnswer)
 		require.True(t, r.out.Ambiguous)
-		batch.Release()
+		bundle.Release()
 		for i, result := range map[int]<-chan renewed{0: first, 3: patient} {
 			r := redistest.Receive(t, result)
 			mustDo(t, r.out)
@@ -161,7 +161,7 @@ func TestRenewals_OthersAreRenewedThoughOneLeft(t *testing.T) {
 	})
 }
 
-func TestRenewals_EmptyBatchIsNotSent(t *testing.T) {
+func TestRenewals_EmptyBundleIsNotSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		release, first := w.blockFirst()
 		ctx, leave := context.WithCancel(t.Context())

@@ -50,28 +50,28 @@ func TestRenewals_WaitForCompanyOnlyBriefly(t *testing.T) {
 		w.plain.renewals.company = companyTime
 		release, first := w.blockFirst()
 		others := w.renewals(1, 2)
-		redistest.Eventually(t, "a batch under way", func() bool { return w.underWay() > 1 })
+		redistest.Eventually(t, "a bundle under way", func() bool { return w.underWay() > 1 })
 		release()
 		w.requireRenewed(w.results(append([]<-chan renewed{first}, others...)), 0, 1, 2)
 	})
 }
 
-func TestRenewals_BatchHasABoundedNumberOfKeys(t *testing.T) {
+func TestRenewals_BundleHasABoundedNumberOfKeys(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	for n, of := range map[int]struct{ holds, alone, batches int }{1: {121, 1, 2}, 3: {70, 1, 3}, 50: {6, 1, 3}, 51: {4, 4, 0}} {
+	for n, of := range map[int]struct{ holds, alone, bundles int }{1: {121, 1, 2}, 3: {70, 1, 3}, 50: {6, 1, 3}, 51: {4, 4, 0}} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			onFleetOf(t, multiKind(n), of.holds, func(t *testing.T, w *fleet) {
 				release, first := w.blockFirst()
 				others := w.renewals(upTo(1, of.holds)...)
-				if of.batches > 0 {
+				if of.bundles > 0 {
 					redistest.Eventually(t, "the rest to wait", func() bool {
-						return w.underWay() == of.batches && w.gathered() == (of.holds-1)%(batchKeys/n)
+						return w.underWay() == of.bundles && w.gathered() == (of.holds-1)%(bundleKeys/n)
 					})
 				}
 				release()
 				w.requireRenewed(w.results(append([]<-chan renewed{first}, others...)), upTo(0, of.holds)...)
-				w.requireSent(of.alone, of.batches)
+				w.requireSent(of.alone, of.bundles)
 				for _, e := range w.relay.Log() {
 					if runsOfRenewMany(e.Command) {
 						count, err := strconv.Atoi(e.Command.Arg(2))
@@ -85,7 +85,7 @@ func TestRenewals_BatchHasABoundedNumberOfKeys(t *testing.T) {
 	}
 }
 
-func TestRenewals_BatchReportsALostHoldAndLengthensNoneOfItsKeys(t *testing.T) {
+func TestRenewals_BundleReportsALostHoldAndLengthensNoneOfItsKeys(t *testing.T) {
 	for name, take := range redistest.Takings {
 		t.Run(name, func(t *testing.T) {
 			eachFleet(t, 4, func(t *testing.T, w *fleet) {
@@ -107,7 +107,7 @@ func TestRenewals_OnlyKeysWithOneHashTagShareACommandOnACluster(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct {
 		prefix         string
-		alone, batches int
+		alone, bundles int
 	}{"one tag": {"{tag}", 1, 1}, "no tag": {"", 4, 0}} {
 		t.Run(name, func(t *testing.T) {
 			kind := plainKind
@@ -116,7 +116,7 @@ func TestRenewals_OnlyKeysWithOneHashTagShareACommandOnACluster(t *testing.T) {
 			}
 			onFleetOf(t, kind, 4, func(t *testing.T, w *fleet) {
 				w.plain.renewals.oneSlot = false
-				if of.batches > 0 {
+				if of.bundles > 0 {
 					w.requireRenewed(w.together(), 0, 1, 2, 3)
 				} else {
 					release, first := w.blockFirst()
@@ -126,7 +126,7 @@ func TestRenewals_OnlyKeysWithOneHashTagShareACommandOnACluster(t *testing.T) {
 					release()
 					w.requireRenewed(w.results(append([]<-chan renewed{first}, others...)), 0, 1, 2, 3)
 				}
-				w.requireSent(of.alone, of.batches)
+				w.requireSent(of.alone, of.bundles)
 			})
 		})
 	}

@@ -28,8 +28,8 @@ type CallOptions struct {
 	// Renews: the command is for a hold that exists. If replicas have to confirm it, it does not wait behind scripts that may yet
 	// acquire a lock.
 	Renews bool
-	// Batchable: the command is a renewal that may be sent together with others.
-	Batchable bool
+	// Bundled: the command is a renewal that may be sent together with others.
+	Bundled bool
 
 	// RequiredKeys is how many of the keys, from the first on, the script needs; 0: all of them. Redis refuses a command
 	// if only some of its keys are on the node while a slot moves, or if the user may not use one of them. Then the call

@@ -255,7 +255,7 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
-		Number: 118, Name: "deleted-in-a-batch",
+		Number: 118, Name: "deleted-in-a-bundle",
 		What: "locks are deleted that their process renews together with others: that renewal reports it",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{deleteLock},

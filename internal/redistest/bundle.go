@@ -14,8 +14,8 @@ type Reply struct {
 	Doubt bool   // the outcome is unknown
 }
 
-// BatchReplies are replies to a batch of four renewals that is not executed completely, by name.
-var BatchReplies = map[string]Reply{
+// BundleReplies are replies to a bundle of four renewals that is not executed completely, by name.
+var BundleReplies = map[string]Reply{
 	"a key that the user may not use": {Text: "-NOPERM No permissions to access a key\r\n"},
 	"a slot that moves":               {Text: "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"},
 	"keys of several slots":           {Text: "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
