@@ -28,9 +28,34 @@ type Mutant struct {
 }
 
 // Edit changes the line of the library that has its anchor. It replaces Old, which the line contains once, or the whole line
-// if Old is empty.
+// if Old is empty. An Edit names as little of the line as possible, so that the library can be renamed without it: … in Old
+// stands for any text, as short as possible, or, at its end, for the rest of the line. Then the first place that matches is
+// replaced, and … in New is that text again.
 type Edit struct {
 	Old, New string
+}
+
+// replace returns line after the edit, and how often Old matches.
+func (e Edit) replace(line string) (edited string, n int) {
+	switch {
+	case e.Old == "":
+		return e.New, 1
+	case !strings.Contains(e.Old, "…"):
+		return strings.Replace(line, e.Old, e.New, 1), strings.Count(line, e.Old)
+	}
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(e.Old), "…", "(.*?)")
+	if strings.HasSuffix(e.Old, "…") {
+		pattern += "$"
+	}
+	match := regexp.MustCompile(pattern).FindStringSubmatch(line)
+	if match == nil {
+		return line, 0
+	}
+	replacement := e.New
+	for _, text := range match[1:] {
+		replacement = strings.Replace(replacement, "…", text, 1)
+	}
+	return strings.Replace(line, match[0], replacement, 1), 1
 }
 
 // anchor returns the name of the i-th edit: the name of the mutant, with a number if the mutant has several edits.
@@ -87,14 +112,11 @@ func (e Edit) apply(files map[string][]string, anchor string) (string, error) {
 		return "", fmt.Errorf("no line has the anchor %s", anchor)
 	}
 	line := files[in][at]
-	if e.Old == "" {
-		files[in][at] = e.New
-		return in, nil
-	}
-	if n := strings.Count(line, e.Old); n != 1 {
+	edited, n := e.replace(line)
+	if n != 1 {
 		return "", fmt.Errorf("the line at the anchor %s in %s has %q %d times: %s", anchor, in, e.Old, n, line)
 	}
-	files[in][at] = strings.Replace(line, e.Old, e.New, 1)
+	files[in][at] = edited
 	return in, nil
 }
 

@@ -160,6 +160,24 @@ func TestEdit_ChangesTheLineOfItsAnchor(t *testing.T) {
 	}, files)
 }
 
+func TestEdit_EllipsisStandsForAnyText(t *testing.T) {
+	const line = "if a(b, c) then d(e) end -- f"
+	for old, c := range map[string]struct{ replacement, edited string }{
+		"if … then": {"if false then", "if false then d(e) end -- f"},
+		"(…,":       {"(x,", "if a(x, c) then d(e) end -- f"},
+		" then …":   {" then", "if a(b, c) then"},
+		"if …(":     {"if not …(", "if not a(b, c) then d(e) end -- f"},
+		"…":         {"g; …", "g; " + line},
+		", …) … d(": {", …) … h(", "if a(b, c) then h(e) end -- f"},
+	} {
+		edited, n := Edit{old, c.replacement}.replace(line)
+		require.Equal(t, 1, n)
+		require.Equal(t, c.edited, edited)
+	}
+	_, n := Edit{"if … else", "x"}.replace(line)
+	require.Zero(t, n)
+}
+
 func TestEdit_HasToFitOnce(t *testing.T) {
 	const line = "// mutant: m\nb b a\n"
 	for problem, c := range map[string]struct {
