@@ -476,7 +476,41 @@ func TestBatch_WaiterThatNeedsMoreThanALeaseIsSentToRedisFirst(t *testing.T) {
 				locktest.RequireLocked(t, m)
 				next := c.Mutex(m.Name(), opts...)
 				relock.HandOver(t, c, m, next)
-				require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.RenameScript)))
+				renames := locktest.RunsOf(protocol.RenameScript)
+				require.Equal(t, 1, relay.Executed(renames.And(locktest.HandsOver)))
+				require.Equal(t, 1, relay.Executed(renames))
+			})
+		})
+	}
+}
+
+// Only a rename counts the line, and such a waiter has none.
+func TestBatch_WaiterThatNeedsMoreThanALeaseEndsTheTurn(t *testing.T) {
+	for name, opts := range map[string][]relock.MutexOption{
+		"a token":       {relock.WithFencing()},
+		"a fixed lease": {relock.WithoutRenewal()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				c, elsewhere := relock.LocksOn(t, b.Client(t), relock.WithLocalHandoffs(1)), relock.LocksOn(t, b.Client(t))
+				m := c.Mutex(redistest.Key(t))
+				next, theirs := c.Mutex(m.Name(), opts...), elsewhere.Mutex(m.Name())
+				first, second, third, other := locktest.NewActor(t), locktest.NewActor(t), locktest.NewActor(t), locktest.NewActor(t)
+				first.Locks(t, m)
+				following := second.Lock(t.Context(), m)
+				relock.AwaitWaiters(t, c, m.Name(), 1)
+				first.Unlocks(t, m)
+				require.NoError(t, locktest.OutcomeOf(t, following)) // when it followed, the line was empty
+				waiting := other.Lock(t.Context(), theirs)
+				relock.AwaitEntries(t, elsewhere, m.Name(), 1)
+				last := third.Lock(t.Context(), next)
+				relock.AwaitWaiters(t, c, m.Name(), 1)
+				second.Unlocks(t, m)
+				require.NoError(t, locktest.OutcomeOf(t, waiting))
+				locktest.GoesOn(t, last)
+				other.Unlocks(t, theirs)
+				require.NoError(t, locktest.OutcomeOf(t, last))
+				third.Unlocks(t, next)
 			})
 		})
 	}

@@ -14,23 +14,35 @@ import (
 )
 
 // How a hold that has ended is handed over to the next local waiter, while it is the turn of this process. The ticket of the
-// waiter is reserved, and granted when the waiter is the holder. successor chooses between two orders:
+// waiter is reserved, and granted when the waiter is the holder. There are two orders:
 //
-//	the waiter enters first   It begins under the lease of the hold that ended, which is proven. A rename follows (batch.go).
-//	Redis answers first       One command passes the keys to the name of the waiter, which enters with the answer: if the waiter
-//	                          needs more than the rest of a lease, a token for example, or if the lock has no batches.
+//	entersFirst   The waiter begins under the lease of the hold that ended, which is proven. A rename follows (batch.go).
+//	redisFirst    One command replaces the name on Redis by that of the waiter, which enters with the answer.
 //
-// So they differ if Redis does not answer. A waiter that has entered is the holder: the rename is repeated until its lease is
+// Redis is asked first if the waiter needs more than the rest of a lease (a token, replicas, a fixed lease), or if the hold can
+// be in no batch: because of its kind, its replicas, or its name, or because its batch is over.
+//
+// Without an answer the two orders differ. A waiter that has entered is the holder: the rename is repeated until its lease is
 // over. A waiter that has not entered asks Redis itself, and the name that was sent for it is undone.
+
+// order is how a lock goes to the next local waiter.
+type order uint8
+
+const (
+	noWaiter    order = iota // it goes to none: none waits, or the first one wants something else
+	othersTurn               // it goes to none: one waits, but it is the turn of others
+	entersFirst              // the waiter enters, and Redis gets its name afterwards
+	redisFirst               // Redis gets the name of the waiter, which enters afterwards
+)
 
 // handOver hands h, which has ended, over to the next local waiter, and returns the channel for the answer of Redis. If Redis
 // has to be asked first, and the slot is taken, it returns the reserved ticket of that waiter instead. If there is no waiter to
 // hand over to, it returns neither. crowded: there is a local waiter, but it is the turn of others.
 func (h *hold) handOver(s *settings, slotTaken bool) (answer <-chan error, next *queue.Ticket[*hold], crowded bool) {
 	for {
-		next, first, crowded := h.successor(s.localHandoffs, slotTaken)
-		if !first {
-			return nil, next, crowded
+		next, order := h.successor(s.localHandoffs, slotTaken)
+		if order != entersFirst {
+			return nil, next, order == othersTurn
 		}
 		if answer := h.letIn(next); answer != nil {
 			return answer, nil, false
@@ -40,38 +52,42 @@ func (h *hold) handOver(s *settings, slotTaken bool) (answer <-chan error, next 
 }
 
 // successor reserves the ticket of the next local waiter, if that waiter wants the same keys as h and the turn of this
-// process is not over. first: the waiter can enter before Redis has its name. Otherwise the slot has to be taken.
-func (h *hold) successor(limit int, slotTaken bool) (next *queue.Ticket[*hold], first, crowded bool) {
+// process is not over. Redis is asked first only if the slot is taken.
+func (h *hold) successor(limit int, slotTaken bool) (next *queue.Ticket[*hold], how order) {
 	if h.session.closed() { // all waiters leave
-		return nil, false, false
+		return nil, noWaiter
 	}
 	for _, p := range h.queueEntries[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
-			return nil, false, false // a waiter wants only some of the keys
+			return nil, noWaiter // a waiter wants only some of the keys
 		}
 	}
 	p := h.queueEntries[0]
 	inRow, waiting := p.queue.Handoffs()
 	if !waiting || h.inMinHold() {
-		return nil, false, false
+		return nil, noWaiter
 	}
 	h.mu.Lock()
 	left, late, lingered := h.lease.Left(h.session.now()), h.name.Late, h.lingered
 	h.mu.Unlock()
-	goesOn := h.batch.goesOn() || lingered && !p.gate.wantedElsewhere()
-	if h.givesWay() || h.other.rivals() > 0 || inRow >= limit && (limit == 0 || !goesOn) {
-		return nil, false, true
+	atLimit := inRow >= limit
+	goesOn := limit > 0 && (h.batch.goesOn() || lingered && !p.gate.wantedElsewhere())
+	if h.givesWay() || h.other.rivals() > 0 || atLimit && !goesOn {
+		return nil, othersTurn
 	}
 	// A name that a delayed copy may create again is undone when Redis no longer has it. So it cannot be in a batch.
 	batches := h.kind.rename != nil && h.settings.replicas.N == 0 && !late && !h.batch.isOver()
 	from := h.onRedis()
 	next = p.ticket.Reserve(func(w *hold) bool {
 		w.offered = offer{}
-		if w.target.ID != h.target.ID {
+		switch {
+		case w.target.ID != h.target.ID:
 			return false
-		}
-		if first = batches && w.settings.canFollow(left); first || !slotTaken {
-			return first // no command is sent for it
+		case batches && w.settings.canFollow(left):
+			how = entersFirst // no command is sent for it
+			return true
+		case !slotTaken, atLimit: // beyond the limit only batches go on, whose renames count the line
+			return false
 		}
 		// The current identity is taken only now: if a command of the waiter's owner had an unknown outcome before the
 		// waiter joined the queue, that identity is retired.
@@ -81,9 +97,13 @@ func (h *hold) successor(limit int, slotTaken bool) (next *queue.Ticket[*hold], 
 			return false
 		}
 		w.offered = offer{identity: id, ended: make(chan struct{})}
+		how = redisFirst
 		return true
 	})
-	return next, first, false
+	if next == nil && atLimit {
+		how = othersTurn
+	}
+	return next, how
 }
 
 // letIn makes the waiter with the reserved ticket follow h before Redis has its name, and returns the channel for the answer of

@@ -272,6 +272,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 		return h.awaitAnswer(ctx, answer)
 	}
 	defer h.slot.free()
+	h.batch.holderEnds() // it may have begun just now, for a waiter that has left
 	passed, err := false, error(nil)
 	if next != nil {
 		passed, err = h.handOverByRedis(ctx, s, next)

@@ -74,7 +74,7 @@ func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings, true)
 	require.True(t, waiter.register())
 	require.False(t, waiter.queueEntries[0].ticket.Join())
-	next, _, _ := h.successor(16, true)
+	next, _ := h.successor(16, true)
 	require.Same(t, waiter, next.Value)
 	require.Same(t, c.session.identities.Current(), next.Value.offered.identity)
 	waiter.leave()

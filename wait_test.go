@@ -53,7 +53,7 @@ func TestWait_HandOverWithATokenIsOneRoundTrip(t *testing.T) {
 			require.NoError(t, locktest.OutcomeOf(t, d))
 		}
 		require.LessOrEqual(t, relay.Count(redistest.Scripts), n*12/10)
-		require.Equal(t, n, relay.Executed(locktest.RunsOf(protocol.RenameScript)))
+		require.Equal(t, n, relay.Executed(locktest.RunsOf(protocol.RenameScript).And(locktest.HandsOver)))
 		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.ReleaseScript)), "the last one")
 	})
 }

@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,6 +42,12 @@ func RunsAmong(scripts map[*redisexec.Script][]*redisexec.Script, s *redisexec.S
 	return func(command redistest.Command) bool {
 		return slices.ContainsFunc(scripts[s], func(s *redisexec.Script) bool { return redistest.Script(s.Source)(command) })
 	}
+}
+
+// HandsOver matches those runs of [protocol.RenameScript] that hand a lock over. All others are renames of batches.
+func HandsOver(command redistest.Command) bool {
+	keys, err := strconv.Atoi(command.Arg(2))
+	return err == nil && len(command) > 3+keys+3 // the command, the script, the number of keys; the keys; from, to, lease
 }
 
 // Relay returns a relay to the server at addr that loads every script there.

@@ -267,6 +267,9 @@ func (b *passing) asksForPermit(n int) (string, redisexec.Outcome) {
 // has reports whether field holds the lock, or is a permit in use.
 func (b *passing) has(field string) bool {
 	key := b.on.Keys[0]
+	if strings.HasSuffix(field, keys.WriteSuffix) && b.rdb.HGet(context.Background(), key, "mode").Val() == "" {
+		return false // without a mode it is no read-write lock
+	}
 	return b.rdb.HExists(context.Background(), key, field).Val() || b.rdb.ZScore(context.Background(), key, field).Err() == nil
 }
 

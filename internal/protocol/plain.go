@@ -187,12 +187,12 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 // Handoff implements [Protocol]. The same script sets the new owner's lease and token. So no other owner can come between
 // the two, and the new owner begins with its whole TTL.
 func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	return p.handOff(ctx, e, t, 1, from, to, s)
+	return p.handOff(ctx, e, t, "lock", from, to, s)
 }
 
-// handOff is Handoff for locks whose hashes may have so many fields.
-func (p *Plain) handOff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, most int, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	args := []any{from, to, s.TTL.Milliseconds(), most, len(t.Keys), s.CounterLife.Milliseconds()}
+// handOff is Handoff for a kind of rename.lua.
+func (p *Plain) handOff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, kind, from, to string, s *Terms) (Grant, redisexec.Outcome) {
+	args := []any{from, to, s.TTL.Milliseconds(), kind, len(t.Keys), s.CounterLife.Milliseconds()}
 	if len(t.Keys) == 1 && !s.Fencing {
 		args = args[:4]
 	}

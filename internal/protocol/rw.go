@@ -126,7 +126,7 @@ func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *key
 
 // Handoff implements [Protocol].
 func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	return p.handOff(ctx, e, t, 2, from, to, s)
+	return p.handOff(ctx, e, t, "rw", from, to, s)
 }
 
 // announcing returns args, and what a script needs to announce that the owner waits.
