@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -103,6 +104,31 @@ func TestMutant_AppliesAndCompiles(t *testing.T) {
 			}
 			compile(t, b.Root, all, imports, files)
 		})
+	}
+}
+
+// A name that a script does not have is nil, or an error when it is used: then the mutant would be caught for another reason.
+func TestMutant_UsesNamesThatTheScriptHas(t *testing.T) {
+	root, text, word := builder(t).Root, regexp.MustCompile(`'[^']*'`), regexp.MustCompile(`[A-Za-z_]\w*`)
+	for _, m := range All {
+		files, err := sources(root)
+		require.NoError(t, err)
+		var shared string
+		for name, lines := range files {
+			if strings.HasSuffix(name, "prelude.lua") {
+				shared += strings.Join(lines, "\n")
+			}
+		}
+		for i, e := range m.Edits {
+			name, err := e.apply(files, m.anchor(i))
+			require.NoError(t, err)
+			if path.Ext(name) != ".lua" {
+				continue
+			}
+			original, err := os.ReadFile(filepath.Join(root, name))
+			require.NoError(t, err)
+			require.Subset(t, word.FindAllString(string(original)+shared, -1), word.FindAllString(text.ReplaceAllString(e.New, ""), -1), m.Name)
+		}
 	}
 }
 
