@@ -27,7 +27,7 @@ func (b *batchTrial) misses(ambiguous bool) {
 	b.answers(renamed{out: redisexec.Outcome{Err: errMissed, Ambiguous: ambiguous}})
 }
 
-func TestRename_IsSentAgainUntilAnswered(t *testing.T) {
+func TestBatch_FailedRenameIsSentAgainAfterAPause(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third := b.next("second"), b.next("third")
 		ofFirst := b.follows(second)
@@ -50,7 +50,7 @@ func TestRename_IsSentAgainUntilAnswered(t *testing.T) {
 }
 
 // A copy of it may come at any time: it must not bring back a name that is used again.
-func TestRename_UncertainOneRetiresBothNames(t *testing.T) {
+func TestBatch_UncertainRenameRetiresBothNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours bool
 		err  error
@@ -81,7 +81,7 @@ func TestRename_UncertainOneRetiresBothNames(t *testing.T) {
 
 // The hold that began while the rename was in flight has the name that the rename replaces: its owner released the
 // lock with WithAsyncUnlock, and has it again.
-func TestRename_UncertainOneNeverFindsItsOldNameAgain(t *testing.T) {
+func TestBatch_UncertainRenameNeverFindsItsOldNameAgain(t *testing.T) {
 	for name, misses := range map[string]bool{"if the first copies are answered": false, "if later copies are answered": true} {
 		t.Run(name, func(t *testing.T) {
 			beginBatch(t, func(b *batchTrial) {
@@ -128,7 +128,7 @@ func TestBatch_IsOverIfRedisHasNeitherName(t *testing.T) {
 
 // Redis refused it for good, and surely has not done it: the holder goes on as it was, and another command
 // is sent when one is needed.
-func TestRename_PermanentRefusalChangesNothing(t *testing.T) {
+func TestBatch_PermanentRefusalOfARenameChangesNothing(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		forbidden := errors.New("NOPERM")
 		next := b.next("next")
@@ -152,7 +152,7 @@ func TestRename_PermanentRefusalChangesNothing(t *testing.T) {
 }
 
 // One copy may have been executed, or may be yet.
-func TestRename_RefusalAfterAnUncertainCopyIsSentOn(t *testing.T) {
+func TestBatch_RenameRefusedAfterAnUncertainCopyIsSentOn(t *testing.T) {
 	for name, doubts := range map[string]func(b *batchTrial){
 		"in the round before": func(b *batchTrial) {
 			b.misses(true)

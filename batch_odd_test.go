@@ -17,7 +17,7 @@ import (
 // Odd moments in the life of a batch.
 
 // A hook that stays does not keep the rename from being sent again: an Unlock waits for its answer.
-func TestRename_HookDelaysNoUnlock(t *testing.T) {
+func TestBatch_HookOfAFailedRenameDelaysNoUnlock(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -37,7 +37,7 @@ func TestRename_HookDelaysNoUnlock(t *testing.T) {
 
 // The owner whose name Redis still has for the lock may come back, because its Unlock received the refusal. A late
 // copy of the next rename, from that name, must not find it in use again.
-func TestRename_DelayedCopyAfterARefusedOneChangesNothing(t *testing.T) {
+func TestBatch_DelayedRenameAfterARefusedOneChangesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr, relock.WithTTL(10*time.Second))
@@ -70,7 +70,7 @@ func TestRename_DelayedCopyAfterARefusedOneChangesNothing(t *testing.T) {
 }
 
 // What became of the hold after it is no loss of a hold that its owner has given up.
-func TestRelease_UnsentOneIsNoLoss(t *testing.T) {
+func TestBatch_UnconfirmedUnlockReportsNoLossOfALaterHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)

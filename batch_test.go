@@ -27,7 +27,7 @@ func TestBatch_HasTheNameItBeganWith(t *testing.T) {
 	})
 }
 
-func TestRename_NamesTheNextHold(t *testing.T) {
+func TestBatch_RenameNamesTheNextHold(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		next.settings.TTL = time.Minute
@@ -53,7 +53,7 @@ func TestRename_NamesTheNextHold(t *testing.T) {
 
 // Those in between never were on Redis, and all receive the answer to a command that was sent after they
 // had ended.
-func TestRename_CoversAllHoldsThatEndedBeforeIt(t *testing.T) {
+func TestBatch_RenameCoversAllHoldsThatEndedBeforeIt(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third, fourth := b.next("second"), b.next("third"), b.next("fourth")
 		ofFirst := b.follows(second)
@@ -77,7 +77,7 @@ func TestRename_CoversAllHoldsThatEndedBeforeIt(t *testing.T) {
 	})
 }
 
-func TestRename_SendsTheCurrentHolder(t *testing.T) {
+func TestBatch_RenameSendsTheCurrentHolder(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third := b.next("second"), b.next("third")
 		b.follows(second)
@@ -91,7 +91,7 @@ func TestRename_SendsTheCurrentHolder(t *testing.T) {
 	})
 }
 
-func TestRename_WaitsWhileAnotherCommandIsInFlight(t *testing.T) {
+func TestBatch_RenameWaitsWhileAnotherCommandIsInFlight(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.True(t, b.slot.take(b.t.Context()))
 		second, third := b.next("second"), b.next("third")
@@ -133,7 +133,7 @@ func TestBatch_NoOneFollowsAfterItsEnd(t *testing.T) {
 }
 
 // The release of its owner is the answer for all holds that ended before.
-func TestRename_IsNotSentAfterTheLastHoldEnded(t *testing.T) {
+func TestBatch_RenameIsNotSentAfterTheLastHoldEnded(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.True(t, b.slot.take(b.t.Context()))
 		answer := b.follows(b.next("next"))
@@ -149,7 +149,7 @@ func TestRename_IsNotSentAfterTheLastHoldEnded(t *testing.T) {
 }
 
 // One that comes after all, before the release is sent.
-func TestRename_CoversAHoldThatFollowsTheLast(t *testing.T) {
+func TestBatch_RenameCoversAHoldThatFollowsTheLast(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.True(t, b.slot.take(b.t.Context()))
 		second, third := b.next("second"), b.next("third")
@@ -165,7 +165,7 @@ func TestRename_CoversAHoldThatFollowsTheLast(t *testing.T) {
 	})
 }
 
-func TestRename_IsRequestedByTheHolderIfRedisLacksItsName(t *testing.T) {
+func TestBatch_RenameIsRequestedByTheHolderIfRedisLacksItsName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.Nil(t, b.confirmName(b.first), "Redis has it")
 		second, third := b.next("second"), b.next("third")
@@ -187,7 +187,7 @@ func TestRename_IsRequestedByTheHolderIfRedisLacksItsName(t *testing.T) {
 }
 
 // A second rename, after the holder has come back, would set its count back to 1.
-func TestRename_InFlightServesAllThatNeedTheName(t *testing.T) {
+func TestBatch_RenameInFlightServesAllThatNeedTheName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		b.follows(next)
@@ -202,7 +202,7 @@ func TestRename_InFlightServesAllThatNeedTheName(t *testing.T) {
 	})
 }
 
-func TestRename_IsNotSentForABatchThatIsOver(t *testing.T) {
+func TestBatch_RenameIsNotSentAfterItsEnd(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		b.follows(next)
@@ -241,7 +241,7 @@ func TestBatch_GoesBeyondItsLimitIfNoOneElseWaits(t *testing.T) {
 	})
 }
 
-func TestRename_SeveralCopiesFitIntoTheLease(t *testing.T) {
+func TestBatch_SeveralCopiesOfARenameFitIntoTheLease(t *testing.T) {
 	for name, c := range map[string]struct{ patience, wanted, copy time.Duration }{
 		"a short lease":                  {time.Minute, 400 * time.Millisecond, 100 * time.Millisecond},
 		"a lease of the usual length":    {time.Minute, 30 * time.Second, time.Second},

@@ -80,7 +80,7 @@ func TestErrors_BadNameIsReturnedByEveryCallOfTheHandle(t *testing.T) {
 	require.NoError(t, clientOn(t, offline(t), WithPrefix("{app}:")).Mutex("a{b").err)
 }
 
-func TestErrors_NamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
+func TestErrors_MultiMutexOfSeveralSlotsIsRefusedOnACluster(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: noDial(t)})
 	t.Cleanup(func() { rdb.Close() })
 	locks := clientOn(t, rdb)

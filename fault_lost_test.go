@@ -45,7 +45,7 @@ func (b *faultBench) requireLockable() {
 	b.awaitIdle()
 }
 
-func TestUnanswered_AcquisitionIsUndone(t *testing.T) {
+func TestAcquisition_UnansweredOneIsUndone(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		rule := lose(protocol.AcquireScript)
 		id, began := b.name(), time.Now()
@@ -63,7 +63,7 @@ func TestUnanswered_AcquisitionIsUndone(t *testing.T) {
 	})
 }
 
-func TestUnanswered_ReentryLeavesTheHoldAsItWas(t *testing.T) {
+func TestReentry_UnansweredOneLeavesTheHoldAsItWas(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		lockOnce(b)
 		rule := lose(protocol.ReenterScript)
@@ -81,7 +81,7 @@ func TestUnanswered_ReentryLeavesTheHoldAsItWas(t *testing.T) {
 	})
 }
 
-func TestUnanswered_HandOverLetsTheWaiterAcquireItself(t *testing.T) {
+func TestHandOver_UnansweredOneLetsTheWaiterAcquireItself(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(relock.WithUnlockTimeout(200 * time.Millisecond))
 		lockAndQueueFirst(b)
@@ -103,7 +103,7 @@ func TestUnanswered_HandOverLetsTheWaiterAcquireItself(t *testing.T) {
 }
 
 // The server may go on lengthening the lease: the client has no reply, and must not hope.
-func TestUnanswered_RenewalsLoseTheHoldBeforeItsLease(t *testing.T) {
+func TestRenewals_UnansweredOnesLoseTheHoldBeforeItsLease(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		const ttl = 500 * time.Millisecond
 		rule := lose(protocol.RenewScript)
@@ -125,7 +125,7 @@ func TestUnanswered_RenewalsLoseTheHoldBeforeItsLease(t *testing.T) {
 	})
 }
 
-func TestUnanswered_ReleaseEndsTheHold(t *testing.T) {
+func TestRelease_UnansweredOneEndsTheHold(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		m := b.mutex(relock.WithUnlockTimeout(faultTTL / 4))
 		require.NoError(b.t, b.me.lock(b.ctx, m))
@@ -149,7 +149,7 @@ func TestUnanswered_ReleaseEndsTheHold(t *testing.T) {
 	})
 }
 
-func TestUnanswered_InnerReleaseEndsTheLevel(t *testing.T) {
+func TestRelease_UnansweredInnerOneEndsTheLevel(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(relock.WithUnlockTimeout(100 * time.Millisecond))
 		lockTwice(b)
@@ -168,7 +168,7 @@ func TestUnanswered_InnerReleaseEndsTheLevel(t *testing.T) {
 	})
 }
 
-func TestUnanswered_UndoGivesUpWhenTheLeaseIsOver(t *testing.T) {
+func TestUndo_UnansweredOneGivesUpWhenTheLeaseIsOver(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		const ttl = faultTTL / 2 // that is waited for
 		b.m = b.mutex(relock.WithTTL(ttl))
@@ -190,7 +190,7 @@ func TestUnanswered_UndoGivesUpWhenTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-func TestUnanswered_ForceIsAnError(t *testing.T) {
+func TestForceUnlock_UnansweredOneIsAnError(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		lockByRival(b)
 		lose(protocol.ForceScript)

@@ -101,7 +101,7 @@ func TestGate_HasOneHoldPerOwner(t *testing.T) {
 	require.Contains(t, r.all(), holds[1])
 }
 
-func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
+func TestGate_ListsTheHoldOfAMultiMutexOnce(t *testing.T) {
 	r := newRegistry(newSilentHub(), clock.System)
 	of := ownedBy("several")
 	want := []*hold{of}

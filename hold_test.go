@@ -82,7 +82,7 @@ func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	require.NoError(t, m.Unlock())
 }
 
-func TestHold_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
+func TestMulti_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := LocksOn(t, redistest.NewClient(t, relay.Addr))
@@ -102,7 +102,7 @@ func TestHold_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 	})
 }
 
-func TestHold_PartialUnlockMayOutliveIt(t *testing.T) {
+func TestMulti_PartialUnlockMayOutliveItsHold(t *testing.T) {
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
 	c := LocksOn(t, redistest.NewClient(t, relay.Addr))
@@ -123,7 +123,7 @@ func TestHold_PartialUnlockMayOutliveIt(t *testing.T) {
 	require.Zero(t, both.HoldCount())
 }
 
-func TestHold_LevelIsNeverAddedIfNoNameIsLeft(t *testing.T) {
+func TestMulti_LevelIsNeverAddedIfNoNameIsLeft(t *testing.T) {
 	b := redistest.Mini(t)
 	c := LocksOn(t, b.Client(t))
 	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"

@@ -123,7 +123,7 @@ func TestWanted_WaiterOfThisProcessIsNoticed(t *testing.T) {
 }
 
 // The hold of several names shrinks to one, whose waiters count from then on.
-func TestWanted_WaiterForTheRestOfSeveralNamesIsNoticed(t *testing.T) {
+func TestWanted_WaiterForTheRestOfAMultiMutexIsNoticed(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newKindBench(t, backend, kindNamed("multi"))

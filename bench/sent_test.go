@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestSent_CommandsOfEveryContenderAreCounted(t *testing.T) {
+func TestContender_CommandsOfEachAreCounted(t *testing.T) {
 	var s setup
 	var relays []*redistest.Relay
 	for range votingServers {

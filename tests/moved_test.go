@@ -13,7 +13,7 @@ import (
 )
 
 // A node of a Cluster refuses most names of a client for one server.
-func TestMoved_ErrorOfAClientOfOneServerNamesWhatToUse(t *testing.T) {
+func TestErrors_MovedNamesTheClientForACluster(t *testing.T) {
 	for name, opts := range map[string][]relock.ClientOption{"pipelined": nil, "without pipelining": {relock.WithoutPipelining()}} {
 		t.Run(name, func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {

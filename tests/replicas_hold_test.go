@@ -213,7 +213,7 @@ func TestMinHold_IsConfirmedByReplicas(t *testing.T) {
 }
 
 // The hold goes on for another name.
-func TestMinHold_OfOneOfSeveralNamesIsConfirmedByReplicas(t *testing.T) {
+func TestMinHold_OfOneNameOfAMultiMutexIsConfirmedByReplicas(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 200*time.Millisecond))
 	one, two := b.locks.Mutex(b.key+"-2"), b.locks.MultiMutex([]string{b.key, b.key + "-2"}, relock.WithMinHold(time.Hour))
 	nested := func() {

@@ -46,7 +46,7 @@ func TestState_ReportsTheHolder(t *testing.T) {
 	})
 }
 
-func TestState_OfSeveralNamesIsThatOfTheFirstHeld(t *testing.T) {
+func TestState_OfAMultiMutexIsThatOfTheFirstHeldName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb).MultiMutex([]string{key + "-c", key + "-b", key + "-a"})
@@ -138,7 +138,7 @@ func TestForceUnlock_LeavesAHolderItDidNotSee(t *testing.T) {
 	})
 }
 
-func TestForceUnlock_OfSeveralNamesFreesEach(t *testing.T) {
+func TestForceUnlock_OfAMultiMutexFreesEachName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, operator := locksOn(t, rdb), locksOn(t, rdb)

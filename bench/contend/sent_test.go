@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSent_CommandsAreCountedWhereverTheyAreCut(t *testing.T) {
+func TestRequests_AreCountedWhereverTheyAreCut(t *testing.T) {
 	stream := "*1\r\n$4\r\nPING\r\n" +
 		"*2\r\n$4\r\nECHO\r\n$14\r\n*1\r\n$4\r\nPING\r\n\r\n" + // an argument that looks like a command
 		"*3\r\n$3\r\nSET\r\n$12\r\n*$\r\n*1\r\n$4\r\n\r\n$0\r\n\r\n" +

@@ -95,7 +95,7 @@ func (m exclusiveMutex) Unlock() error {
 	return nil
 }
 
-func TestClosed_CountsThePairsInTime(t *testing.T) {
+func TestClosedLoop_CountsThePairsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := exclusive{map[string]chan struct{}{"a:0": make(chan struct{}, 1)}}
 		a := closed(e, order{Name: "a", Names: []int{0}, Start: time.Now().UnixMicro(), Workers: 8, Hold: 1000, Duration: micros(time.Second)})
@@ -104,7 +104,7 @@ func TestClosed_CountsThePairsInTime(t *testing.T) {
 	})
 }
 
-func TestOverlaps_AreCountedForEachName(t *testing.T) {
+func TestLoad_OverlapsAreCountedForEachName(t *testing.T) {
 	require.Zero(t, overlapping([]span{{5, 9}, {0, 5}, {9, 12}}))
 	require.Equal(t, 2, overlapping([]span{{0, 10}, {2, 3}, {4, 5}, {10, 11}}))
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestQuiet_SharesOfOthersAndOfTheHypervisorCount(t *testing.T) {
+func TestNoise_SharesOfOthersAndOfTheHypervisorCount(t *testing.T) {
 	begin, err := parseMachineTime("cpu  100 0 50 1000 10 3 5 20 0 0\ncpu0 1\n")
 	require.NoError(t, err)
 	require.Equal(t, machineTime{busy: 1500 * time.Millisecond, stolen: 200 * time.Millisecond, total: 11880 * time.Millisecond}, begin)
@@ -26,13 +26,13 @@ func TestQuiet_SharesOfOthersAndOfTheHypervisorCount(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestQuiet_OneNoisyRoundIsEnough(t *testing.T) {
+func TestNoise_OfOneRoundIsEnough(t *testing.T) {
 	require.True(t, noise{Before: 0.01, Rounds: []float64{0.02, 0.03}}.quiet())
 	require.False(t, noise{Before: 0.01, Rounds: []float64{0.02, 0.05}}.quiet())
 	require.False(t, noise{Before: 0.5}.quiet())
 }
 
-func TestQuiet_TimesOfTheMachineAndOfThisProcessAreRead(t *testing.T) {
+func TestNoise_TimesOfTheMachineAndOfThisProcessAreRead(t *testing.T) {
 	w, err := startWatch()
 	require.NoError(t, err)
 	require.Positive(t, w.machine.total)

@@ -96,7 +96,7 @@ func TestHint_DoctorBlamesTheACLForNothingElse(t *testing.T) {
 	require.Contains(t, advices(t, "redis://app:secret@"+guarded.Addr), "allow +eval")
 }
 
-func TestForeign_AKeyThatIsNoLockIsNamedForWhatItIs(t *testing.T) {
+func TestHint_AKeyThatIsNoLockIsNamedForWhatItIs(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	put(t, s.Client(t), "set text 1", "rpush list 1", "sadd set 1", "zadd zset 1 a", "xadd stream * a 1", "hset hash a 1")

@@ -139,7 +139,7 @@ type noLock struct{}
 func (noLock) Lock(context.Context) error { return nil }
 func (noLock) Unlock() error              { return nil }
 
-func TestDetects_ALockThatDoesNotLock(t *testing.T) {
+func TestQuickstart_DetectsALockThatDoesNotLock(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	err := d.count(t.Context(), func(*service) locker { return noLock{} })
@@ -147,7 +147,7 @@ func TestDetects_ALockThatDoesNotLock(t *testing.T) {
 	require.ErrorContains(t, err, "times a worker met another one")
 }
 
-func TestDetects_EachFaultOfTheCounterByItself(t *testing.T) {
+func TestQuickstart_DetectsEachFaultOfTheCounterByItself(t *testing.T) {
 	t.Parallel()
 	var c counter
 	require.NoError(t, c.check(100, 100))
@@ -156,7 +156,7 @@ func TestDetects_EachFaultOfTheCounterByItself(t *testing.T) {
 	require.EqualError(t, c.check(100, 100), "2 times a worker met another one at the counter")
 }
 
-func TestDetects_WrongLevels(t *testing.T) {
+func TestQuickstart_DetectsWrongLevels(t *testing.T) {
 	t.Parallel()
 	n := newTestDemo(t).nesting()
 	require.NoError(t, n.mine.Lock(t.Context()))
@@ -168,7 +168,7 @@ func TestDetects_WrongLevels(t *testing.T) {
 	require.NoError(t, n.expect(t.Context(), "here", 0, true), "what a check took is released")
 }
 
-func TestDetects_ALongJobWithoutAWatchdog(t *testing.T) {
+func TestQuickstart_DetectsALongJobWithoutAWatchdog(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
@@ -176,7 +176,7 @@ func TestDetects_ALongJobWithoutAWatchdog(t *testing.T) {
 	require.ErrorIs(t, err, relock.ErrLost)
 }
 
-func TestDetects_ALongJobThatDidNotNeedItsWatchdog(t *testing.T) {
+func TestQuickstart_DetectsALongJobThatDidNotNeedItsWatchdog(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
@@ -184,7 +184,7 @@ func TestDetects_ALongJobThatDidNotNeedItsWatchdog(t *testing.T) {
 	require.EqualError(t, err, "the lock was never renewed")
 }
 
-func TestDetects_AHolderThatDoesNotLoseItsLock(t *testing.T) {
+func TestQuickstart_DetectsAHolderThatDoesNotLoseItsLock(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
@@ -202,7 +202,7 @@ func TestQuickstart_DeletedKeyStopsItsHolder(t *testing.T) {
 	}))
 }
 
-func TestDetects_AWaiterThatGetsAHeldLock(t *testing.T) {
+func TestQuickstart_DetectsAWaiterThatGetsAHeldLock(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.waitBriefly(t.Context(), d.workers[0], noLock{}), "the waiter got a lock")
@@ -216,21 +216,21 @@ func (stubborn) Lock(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func TestDetects_AWaiterThatGivesUpTooLate(t *testing.T) {
+func TestQuickstart_DetectsAWaiterThatGivesUpTooLate(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.waitBriefly(t.Context(), d.workers[0], stubborn{}), "gave up after")
 }
 
-func TestDetects_ASemaphoreThatLetsInTooMany(t *testing.T) {
+func TestQuickstart_DetectsASemaphoreThatLetsInTooMany(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.callProvider(t.Context(), callLimit+1), "3 calls at a time: at most 2 are allowed")
 }
 
-func TestDetects_KeysThatAreLeft(t *testing.T) {
+func TestQuickstart_DetectsKeysThatAreLeft(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	require.NoError(t, d.checkNothingLeft(t.Context(), aMoment))

@@ -142,7 +142,7 @@ func TestTokens_CounterLivesADayUnlessShared(t *testing.T) {
 	}
 }
 
-func TestTokens_OfSeveralKeysExceedAllCounters(t *testing.T) {
+func TestMultiTokens_ExceedAllCounters(t *testing.T) {
 	eachMinter(t, 3, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		b.paint(target.Counters[0], textOf(short, "5"))
 		b.paint(target.Counters[1], textOf(forever, "8000000000000000"))

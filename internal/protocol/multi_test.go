@@ -15,7 +15,7 @@ import (
 
 var silence = [][]string{nil, nil, nil}
 
-func TestAcquire_OfSeveralKeysTakesAllOrNone(t *testing.T) {
+func TestMulti_AcquireTakesAllOrNone(t *testing.T) {
 	mine, theirs := hashOf(asked, me, "1"), hashOf(short, them, "1")
 	for name, c := range map[string]struct {
 		before []picture
@@ -50,7 +50,7 @@ func TestAcquire_OfSeveralKeysTakesAllOrNone(t *testing.T) {
 	}
 }
 
-func TestAcquire_NamesABusyKeyByItsPosition(t *testing.T) {
+func TestMulti_AcquireNamesABusyKeyByItsPosition(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			target := b.target(3)
@@ -65,7 +65,7 @@ func TestAcquire_NamesABusyKeyByItsPosition(t *testing.T) {
 	})
 }
 
-func TestAcquire_NamesARefusedKeyInTheError(t *testing.T) {
+func TestMulti_AcquireNamesARefusedKeyInTheError(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			target := b.target(3)
@@ -138,7 +138,7 @@ func TestMultiKeys_EachHasItsOwnCount(t *testing.T) {
 	})
 }
 
-func TestRelease_ReportsTheSmallestAudience(t *testing.T) {
+func TestMulti_ReleaseReportsTheSmallestAudience(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for _, receivers := range [][]int{{0, 0, 0}, {1, 2, 3}, {3, 1, 2}, {2, 3, 1}, {2, 0, 2}, {0, 1, 1}} {
 			target := b.target(3)
@@ -162,7 +162,7 @@ func TestRelease_ReportsTheSmallestAudience(t *testing.T) {
 	})
 }
 
-func TestRenew_LengthensEachKeyByWhatItLacks(t *testing.T) {
+func TestMulti_RenewLengthensEachKeyByWhatItLacks(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, me, "1"), hashOf(short, me, "2"), hashOf(forever, me, "1"))
@@ -171,7 +171,7 @@ func TestRenew_LengthensEachKeyByWhatItLacks(t *testing.T) {
 	})
 }
 
-func TestRelease_FreesTheRestWhenOneKeyIsLost(t *testing.T) {
+func TestMulti_ReleaseFreesTheRestWhenOneKeyIsLost(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for _, gone := range []picture{absent, hashOf(short, them, "1"), textOf(short, "x")} {
 			target := b.target(3)
@@ -187,7 +187,7 @@ func TestRelease_FreesTheRestWhenOneKeyIsLost(t *testing.T) {
 	})
 }
 
-func TestRelease_QuietOneReportsHoldsAndWakesNobody(t *testing.T) {
+func TestMulti_QuietReleaseReportsHoldsAndWakesNobody(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(short, me, "1"), hashOf(short, me, "2"), hashOf(short, me, "1"))
@@ -202,7 +202,7 @@ func TestRelease_QuietOneReportsHoldsAndWakesNobody(t *testing.T) {
 	})
 }
 
-func TestHandoff_OfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
+func TestMulti_HandoffIsFinishedByItsReplay(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, you, "1"), hashOf(short, me, "2"), hashOf(short, you, "2"))
@@ -214,7 +214,7 @@ func TestHandoff_OfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 	})
 }
 
-func TestForce_EndsOneKeyOfSeveral(t *testing.T) {
+func TestMulti_ForceEndsOneKey(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, them, "1"))...)

@@ -223,7 +223,7 @@ func TestHandoff_PassesAHoldOnSilently(t *testing.T) {
 	})
 }
 
-func TestRename_ReportsTheLastOwnerAndShortensNoLease(t *testing.T) {
+func TestBatch_RenameReportsTheLastOwnerAndShortensNoLease(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		known := hashOf(asked, you, "1")
 		b.check(append(heldByOthers("false", "false", "false"),

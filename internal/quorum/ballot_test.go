@@ -42,7 +42,7 @@ func cast(attended bool, votes string) *ballot[bool] {
 	return b
 }
 
-func TestBallot_LenientOneIsCarriedIfMostAnsweredAndTheRestMightAgree(t *testing.T) {
+func TestQuorumBallot_LenientOneIsCarriedIfMostAnsweredAndTheRestMightAgree(t *testing.T) {
 	for votes, want := range map[string]result{
 		"yn?":   undecided,
 		"yne":   carried,
@@ -65,7 +65,7 @@ func TestBallot_LenientOneIsCarriedIfMostAnsweredAndTheRestMightAgree(t *testing
 	}
 }
 
-func TestBallot_IsOverWhenItsResultIsCertain(t *testing.T) {
+func TestQuorumBallot_IsOverWhenItsResultIsCertain(t *testing.T) {
 	for _, c := range []struct {
 		votes     string
 		of, fresh result // of a question about what is held, and of a wish for it
@@ -115,13 +115,13 @@ func TestBallot_IsOverWhenItsResultIsCertain(t *testing.T) {
 	}
 }
 
-func TestBallot_IsUncertainWhileAnUnansweredNodeMayHaveExecuted(t *testing.T) {
+func TestQuorumBallot_IsUncertainWhileAnUnansweredNodeMayHaveExecuted(t *testing.T) {
 	for votes, doubt := range map[string]bool{"yyy": false, "yy?": true, "yye": true, "yyp": false, "nnn": false, "nn?": true} {
 		require.Equal(t, doubt, cast(false, votes).outcome(t.Context()).Ambiguous, votes)
 	}
 }
 
-func TestBallot_IsHopelessWhenTooManyNodesAre(t *testing.T) {
+func TestQuorumBallot_IsHopelessWhenTooManyNodesAre(t *testing.T) {
 	for votes, hopeless := range map[string]bool{"ypp": true, "yep": false, "eee": false, "ppp": true, "yyp": false} {
 		out := cast(true, votes).outcome(t.Context())
 		require.Equal(t, hopeless, out.Permanent, votes)
@@ -129,7 +129,7 @@ func TestBallot_IsHopelessWhenTooManyNodesAre(t *testing.T) {
 	}
 }
 
-func TestBallot_UndecidedOneEndsWithItsContext(t *testing.T) {
+func TestQuorumBallot_UndecidedOneEndsWithItsContext(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
@@ -142,7 +142,7 @@ func TestBallot_UndecidedOneEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, cast(true, "y??").outcome(ctx).Err, cause)
 }
 
-func TestBallot_FailureReportsEachNodeThatFailed(t *testing.T) {
+func TestQuorumBallot_FailureReportsEachNodeThatFailed(t *testing.T) {
 	var f Failure
 	b := cast(false, "ynep?")
 	b.report = func(failed Failure) error {
@@ -160,7 +160,7 @@ func refusalOf(votes ...vote[protocol.Grant]) protocol.Grant {
 	return (&Quorum{nodes: make([]*node, len(votes))}).refusal(b)
 }
 
-func TestBallot_RefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
+func TestQuorumBallot_RefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
 	free := vote[protocol.Grant]{cast: true, answer: protocol.Grant{Held: true}}
 	silent := vote[protocol.Grant]{}
 	by := func(holder string, ttl time.Duration) vote[protocol.Grant] {

@@ -8,7 +8,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestNode_CommandsOfOneNameKeepTheirOrder(t *testing.T) {
+func TestQuorumNode_CommandsOfOneNameKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	n := &node{last: make(map[string]chan struct{})}
 	begun := func(turn *turn) bool {

@@ -98,7 +98,7 @@ func (c *counted) ReportResult(err error) {
 	}
 }
 
-func TestPipeline_LimiterIsAskedForEachBatch(t *testing.T) {
+func TestPipeline_LimiterIsAskedForEachWrite(t *testing.T) {
 	t.Parallel()
 	relay, limiter := redistest.NewRelay(t, redistest.Mini(t).Addr), new(counted)
 	rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) { o.Limiter = limiter }))

@@ -73,7 +73,7 @@ func stackOf(status, function string) string {
 	}
 }
 
-func TestLate_CommandsComeOneAtATime(t *testing.T) {
+func TestPlan_LateCommandsComeOneAtATime(t *testing.T) {
 	met := 0
 	for seed := uint64(1); seed < 300; seed++ {
 		p := Draw(seed)

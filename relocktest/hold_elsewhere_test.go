@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/relocktest"
 )
 
-func TestElsewhere_ReleaseWaitsForRedisAlsoWithAsyncUnlock(t *testing.T) {
+func TestHoldElsewhere_ReleaseWaitsForRedisAlsoWithAsyncUnlock(t *testing.T) {
 	for name, opts := range map[string][]relock.ClientOption{"plain": nil, "async": {relock.WithAsyncUnlock()}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

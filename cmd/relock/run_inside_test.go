@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestInside_ALockThatIsHeldAroundIsNotWaitedFor(t *testing.T) {
+func TestRun_LockThatIsHeldAroundItIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	_, elsewhere := server(t)
@@ -43,7 +43,7 @@ func TestInside_ALockThatIsHeldAroundIsNotWaitedFor(t *testing.T) {
 }
 
 // Of two slots one is held around it, and one by another: that one ends.
-func TestInside_ASlotOfOthersIsWaitedFor(t *testing.T) {
+func TestRun_SlotOfOthersIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	start(t, url, "run", "--slots", "2", "a", "--", "sh", "-c", readyAndWait).awaitOut(t, "ready")
