@@ -9,8 +9,8 @@ SIMTIME ?= 60s
 BUSYROUNDS ?= 10
 
 REPEATS ?= 10
-REPEATABLE = *kinds*_test.go clocks_test.go connections_test.go demotion_test.go explain_test.go fair*_test.go fault_*_test.go hold_test.go \
-	multi*_test.go quorum*_test.go rwmutex*_test.go slots*_test.go watchdog_test.go
+REPEATABLE = *kinds*_test.go clocks_test.go connections_test.go demotion_test.go explain_test.go fair*_test.go fault_*_test.go hold_test.go hold_hooks_test.go \
+	multi*_test.go quorum*_test.go rwmutex*_test.go slots*_test.go watchdog*_test.go
 REPEATED = $(wildcard $(REPEATABLE) $(addprefix tests/,$(REPEATABLE)))
 
 .PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish benchmark llms site binaries api stranger recordings tidy-check quickstart interop ci

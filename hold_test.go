@@ -10,7 +10,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -80,62 +79,6 @@ func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
-}
-
-func TestMulti_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay := redistest.NewRelay(t, b.Addr)
-		c := LocksOn(t, redistest.NewClient(t, relay.Addr))
-		one, two := redistest.Key(t)+"{x}", redistest.Key(t)+"{y}"
-		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
-		require.NoError(t, both.Lock(t.Context()))
-		require.NoError(t, single.Lock(t.Context()))
-		require.NoError(t, b.Client(t).ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
-
-		drop := relay.DropReply(locktest.RunsOf(protocol.ReleaseScript))
-		require.NoError(t, both.Unlock())
-		drop.Wait(t)
-		require.Equal(t, 1, single.HoldCount())
-		require.NoError(t, single.Context(t.Context()).Err())
-		require.NoError(t, single.Unlock())
-		require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
-	})
-}
-
-func TestMulti_PartialUnlockMayOutliveItsHold(t *testing.T) {
-	b := redistest.Mini(t)
-	relay := redistest.NewRelay(t, b.Addr)
-	c := LocksOn(t, redistest.NewClient(t, relay.Addr))
-	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
-	both := c.MultiMutex([]string{one, two}, WithOwner("job"))
-	single := c.Mutex(two, WithOwner("job"))
-	require.NoError(t, both.Lock(t.Context()))
-	require.NoError(t, single.Lock(t.Context()))
-
-	answer := relay.Block(locktest.RunsOf(protocol.ReleaseScript))
-	unlocked := make(chan error)
-	go func() { unlocked <- both.Unlock() }()
-	answer.Wait(t)
-	holdOf(single).lose(errForced)
-	require.ErrorIs(t, single.Unlock(), ErrLost)
-	answer.Release()
-	<-unlocked // it panicked here
-	require.Zero(t, both.HoldCount())
-}
-
-func TestMulti_LevelIsNeverAddedIfNoNameIsLeft(t *testing.T) {
-	b := redistest.Mini(t)
-	c := LocksOn(t, b.Client(t))
-	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
-	both := c.MultiMutex([]string{one, two}, WithOwner("job"))
-	first, second := c.Mutex(one, WithOwner("job")), c.Mutex(two, WithOwner("job"))
-	require.NoError(t, both.Lock(t.Context()))
-	require.NoError(t, second.Lock(t.Context()))
-	h := holdOf(first) // as found by a Lock that then waits for the Unlock under way
-	require.NoError(t, both.Unlock())
-	require.ErrorIs(t, h.enter(t.Context(), openLock{settings: &first.settings, target: first.target}), errAgain)
-	require.NoError(t, second.Unlock())
-	require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
 }
 
 func TestHold_WallClockSetBackHidesNoSuspension(t *testing.T) {
@@ -363,42 +306,6 @@ func BenchmarkRegistry(b *testing.B) {
 	}
 }
 
-func TestUnlock_DoesNotWaitForARenewalHook(t *testing.T) {
-	redistest.InTime(t)
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		c := LocksOn(t, b.Client(t), WithRenewInterval(20*time.Millisecond))
-		hook, entered := locktest.HookThatStays[Event](t)
-		m := c.Mutex(redistest.Key(t), WithUnlockTimeout(5*time.Second), WithHooks(Hooks{Renewed: hook}))
-		locktest.RequireLocked(t, m)
-		redistest.Receive(t, entered)
-		began := time.Now()
-		locktest.RequireLocked(t, m)
-		locktest.RequireUnlocked(t, m)
-		locktest.RequireUnlocked(t, m)
-		require.Less(t, time.Since(began), 2*time.Second)
-	})
-}
-
-func TestLost_DoesNotWaitForARenewalHook(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, key := b.Client(t), redistest.Key(t)
-		hook, entered := locktest.HookThatStays[Event](t)
-		c := LocksOn(t, rdb, WithTTL(time.Second))
-		m := c.Mutex(key, WithHooks(Hooks{Renewed: hook}))
-		locktest.RequireLocked(t, m)
-		ctx := m.Context(t.Context())
-		redistest.Receive(t, entered)
-		rival, theirs := LocksOn(t, rdb).Mutex(key), locktest.NewActor(t)
-		theirs.Locks(t, rival)
-		require.ErrorIs(t, context.Cause(ctx), ErrLost, "another owner has the lock")
-		theirs.Unlocks(t, rival)
-		require.ErrorIs(t, m.Unlock(), ErrLost)
-	})
-}
-
 func TestDo_DoesNotRunOnALostHold(t *testing.T) {
 	c, clocks := LocksWithClock(t, redistest.Mini(t).Client(t))
 	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) { clocks.Set(time.Hour) }}))
@@ -454,46 +361,6 @@ func TestLost_CauseIsNotAnotherLocksError(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 				require.ErrorIs(t, err, first)
 			}
-		})
-	}
-}
-
-// A lease that is not renewed is over then.
-func TestHooks_OutlastingAFixedLeaseLosesTheLock(t *testing.T) {
-	t.Parallel()
-	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}} {
-		locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
-			events := &chronicle{}
-			hooks := events.Hooks()
-			count := hooks.Acquired
-			hooks.Acquired = func(e Event) {
-				count(e)
-				time.Sleep(ttl * 3 / 2) // it is what is tested
-			}
-			c := LocksOn(t, rdb, WithTTL(ttl), WithoutRenewal())
-			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(hooks))...)
-			require.NoError(t, m.Lock(t.Context()))
-			err := m.Unlock()
-			require.ErrorIs(t, err, ErrLost)
-			require.ErrorContains(t, err, "WithoutRenewal")
-			require.ErrorIs(t, m.Unlock(), ErrNotHeld)
-			require.Equal(t, []string{"acquired", "lost"}, events.Names())
-		})
-	}
-}
-
-func TestHooks_MayOutlastARenewedLease(t *testing.T) {
-	t.Parallel()
-	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}, {WithOwner("job"), WithMaxHold(time.Hour)}} {
-		locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
-			c, times := LocksOn(t, rdb, WithTTL(ttl)), 0
-			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(Hooks{Acquired: func(Event) {
-				times++
-				time.Sleep(ttl * 3 / 2) // it is what is tested
-			}}))...)
-			locktest.RequireLocked(t, m)
-			require.Equal(t, 1, times)
-			locktest.RequireUnlocked(t, m)
 		})
 	}
 }

@@ -32,7 +32,7 @@ func TestReadme_ShowsItsTwoCommandsInBlocksOfTheirOwn(t *testing.T) {
 func TestDocs_CodeCompiles(t *testing.T) {
 	for _, page := range pages(t) {
 		if page != "docs/migrating.md" && len(pagetest.Blocks(pagetest.Read(t, page), "go")) > 0 { // see bench/migrating_test.go
-			pagetest.RequireCode(t, page, "go", "example_test.go", "recipes_test.go", "docs_test.go")
+			pagetest.RequireCode(t, page, "go", "example_test.go", "example_kinds_test.go", "recipes_test.go", "docs_test.go")
 		}
 	}
 }
