@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,9 +18,6 @@ import (
 
 // raceFlags are those of the tests.
 var raceFlags []string
-
-// mostLines of an example: one screen.
-const mostLines = 100
 
 // The quickstart has tests of its own.
 func TestExamples_PrintWhatThePageShowsAndLeaveNoKey(t *testing.T) {
@@ -38,7 +34,6 @@ func TestExamples_PrintWhatThePageShowsAndLeaveNoKey(t *testing.T) {
 		if name == "quickstart" {
 			continue
 		}
-		require.LessOrEqual(t, strings.Count(pagetest.Read(t, file), "\n"), mostLines, file)
 		if base == "main.go" {
 			names = append(names, name)
 			build.Args = append(build.Args, dir)
