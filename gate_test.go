@@ -63,7 +63,7 @@ func TestGate_IsOfOneKeyAndSide(t *testing.T) {
 	r := newRegistry(newSilentHub(), clock.System)
 	all, h := make(map[*gate]bool), new(hold)
 	for i := range 200 { // more than there are shards
-		for _, side := range []keys.Side{keys.Alone, keys.Writing, keys.Reading} {
+		for _, side := range []keys.Side{0, keys.Writing, keys.Reading} {
 			all[r.enter(gateID{fmt.Sprint(i), side}, "", h)] = true
 		}
 	}

@@ -55,8 +55,8 @@ func Latest(a, b Instant) Instant {
 	return Instant{Mono: max(a.Mono, b.Mono), Wall: max(a.Wall, b.Wall)}
 }
 
-// Drift returns how far the two clocks have moved apart between start and i.
-func (i Instant) Drift(start Instant) time.Duration {
+// drift returns how far the two clocks have moved apart between start and i.
+func (i Instant) drift(start Instant) time.Duration {
 	d := (i.Mono - start.Mono) - (i.Wall - start.Wall)
 	return max(d, -d)
 }

@@ -24,8 +24,8 @@ func TestClock_LaterOfTwoCounts(t *testing.T) {
 		now := Instant{Mono: start.Mono + c.mono, Wall: start.Wall + c.wall}
 		require.Equal(t, c.since, now.Since(start), name)
 		require.Equal(t, c.until2h, now.Until(start.After(2*time.Hour)), name)
-		require.Equal(t, c.moved, now.Drift(start), name)
-		require.Equal(t, c.moved, start.Drift(now), name)
+		require.Equal(t, c.moved, now.drift(start), name)
+		require.Equal(t, c.moved, start.drift(now), name)
 	}
 }
 

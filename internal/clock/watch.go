@@ -18,7 +18,7 @@ func Watch(closing <-chan struct{}, now Clock, last Instant, moved func()) {
 			return
 		case <-ticker.C:
 		}
-		if at := now(); at.Drift(last) >= tolerance {
+		if at := now(); at.drift(last) >= tolerance {
 			last = at
 			moved()
 		}

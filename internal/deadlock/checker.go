@@ -276,7 +276,7 @@ func (c *Checker) find(w *Waiter, k *known, r *reader) {
 		}
 	// mutant: deadlock-unconfirmed/2, deadlock-stale
 	case d.confirms(k.first):
-		w.Found(d.String(), d.Victim() == k.wait.ID)
+		w.Found(d.String(), d.victim() == k.wait.ID)
 	}
 }
 

@@ -190,9 +190,9 @@ func (d *Deadlock) confirms(earlier *Deadlock) bool {
 	return true
 }
 
-// Victim returns the ID of the wait to end: of the waits that are not only reported, the one that began last. "": none has to
+// victim returns the ID of the wait to end: of the waits that are not only reported, the one that began last. "": none has to
 // end; a deadlock with a shared owner may end by itself.
-func (d *Deadlock) Victim() string {
+func (d *Deadlock) victim() string {
 	var last *Wait
 	for _, w := range d.waits {
 		if w.Shared {

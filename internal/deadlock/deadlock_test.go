@@ -141,7 +141,7 @@ func TestFind_AgreesWithAnExhaustiveSearch(t *testing.T) {
 				require.Contains(t, stuck, id, "%v", w)
 			}
 			for id := range d.waits {
-				require.Equal(t, d.Victim(), w.find(t, id).Victim(), "all choose the same: %v", w)
+				require.Equal(t, d.victim(), w.find(t, id).victim(), "all choose the same: %v", w)
 				require.Len(t, w.find(t, id).waits, len(d.waits))
 			}
 		}
@@ -172,10 +172,10 @@ func TestDeadlock_VictimIsTheLastOfThoseThatMayEnd(t *testing.T) {
 	d := &Deadlock{waits: map[string]*Wait{
 		"a": {ID: "a", Since: 1}, "b": {ID: "b", Since: 3}, "c": {ID: "c", Since: 3}, "d": {ID: "d", Since: 9, Reported: true},
 	}}
-	require.Equal(t, "c", d.Victim())
+	require.Equal(t, "c", d.victim())
 	d.waits["a"].Shared = true
-	require.Empty(t, d.Victim(), "another goroutine may unlock what it holds")
-	require.Empty(t, (&Deadlock{waits: map[string]*Wait{"a": {Reported: true}}}).Victim())
+	require.Empty(t, d.victim(), "another goroutine may unlock what it holds")
+	require.Empty(t, (&Deadlock{waits: map[string]*Wait{"a": {Reported: true}}}).victim())
 }
 
 func TestDeadlock_CountsWhenEachWaitWasPublishedTwiceSince(t *testing.T) {

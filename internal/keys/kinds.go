@@ -7,7 +7,7 @@ import "strings"
 type Side int
 
 const (
-	Alone   Side = iota // of a lock with one side
+	_       Side = iota // of a lock with one side
 	Writing             // of a read-write lock
 	Reading
 	Permits // of a semaphore
@@ -58,7 +58,7 @@ func (t *Set) Semaphore() {
 type RWKeys struct {
 	Claim    string // of the waiting writer, which keeps new readers out
 	Timeouts string // prefix of the timeout keys: one for each count of each reader
-	Words    []any  // KEYS of a script that uses the claim, and may create a token: key, claim, counter
+	words    []any  // KEYS of a script that uses the claim, and may create a token: key, claim, counter
 }
 
 // ReadWrite makes t, of one key, the key of a read-write lock. Init comes before it.
@@ -68,7 +68,7 @@ func (t *Set) ReadWrite() {
 	if !strings.Contains(key, "{") {
 		t.RW.Timeouts = "{" + key + "}"
 	}
-	t.RW.Words = boxed(key, t.RW.Claim, t.Counters[0])
+	t.RW.words = boxed(key, t.RW.Claim, t.Counters[0])
 	t.Channels = []string{derived(rwPrefix, key)}
 }
 
@@ -77,7 +77,7 @@ func (t *Set) ReadWrite() {
 // if one of them is missing. The result is shared, and has no room to append to.
 func (t *Set) WithClaim(mint bool) []any {
 	if !mint {
-		return t.RW.Words[:2:2]
+		return t.RW.words[:2:2]
 	}
-	return t.RW.Words
+	return t.RW.words
 }

@@ -24,7 +24,7 @@ type Set struct {
 	Line    []any // of a script that serves the line of one key: key, counter, line, entries, Java's queue; nil for several keys
 	Lined   []any // of a script that checks for a line of one key: key and line; nil for several keys
 	Lines   []any // of a script that serves the lines of several keys: the lines
-	Minting []any // of a script that may mint a token: keys and counters; nil: created at each call
+	minting []any // of a script that may mint a token: keys and counters; nil: created at each call
 
 	RW *RWKeys // of a read-write lock, which has one key; otherwise nil
 
@@ -39,7 +39,7 @@ type Set struct {
 // ID is equal for two sets if and only if they have the same keys. The side does not matter.
 type ID struct {
 	n    int    // number of keys
-	Text string // the key; of several keys, each after its length
+	text string // the key; of several keys, each after its length
 }
 
 // Init derives the keys of names. If a name cannot be a lock, the error contains the name, and the set must not be used.
@@ -85,7 +85,7 @@ func (t *Set) derive() {
 	}
 	t.Freeing = slices.Clip(append(t.Freeing, queues...)) // calls share it: an append has to make a copy
 	if len(t.Keys) == 1 {
-		t.ID = ID{n: 1, Text: t.Keys[0]}
+		t.ID = ID{n: 1, text: t.Keys[0]}
 		return
 	}
 	// The lengths distinguish two lists of keys that are equal when joined.
@@ -93,7 +93,7 @@ func (t *Set) derive() {
 	for _, key := range t.Keys {
 		fmt.Fprintf(&id, "%d:%s,", len(key), key)
 	}
-	t.ID = ID{n: len(t.Keys), Text: id.String()}
+	t.ID = ID{n: len(t.Keys), text: id.String()}
 }
 
 // boxed returns texts as go-redis takes them. If they are created once, a call allocates nothing for them.
@@ -117,7 +117,7 @@ func (t *Set) Has(key string) bool {
 }
 
 // Only returns the part of t with the given keys, which are sorted, and are keys of t. If these are all keys, it returns t
-// itself. A part has no Minting, because it seldom mints a token.
+// itself. A part has no minting, because it seldom mints a token.
 func (t *Set) Only(keys []string) *Set {
 	if len(keys) == len(t.Keys) {
 		return t
@@ -141,7 +141,7 @@ func (t *Set) FencedWith(whole *Set) *Set {
 			fenced.Counters = append(fenced.Counters, counter)
 		}
 	}
-	fenced.Minting = nil
+	fenced.minting = nil
 	return &fenced
 }
 
@@ -182,15 +182,15 @@ func (t *Set) LocksAndCounters(mint bool) []any {
 	switch {
 	case !mint:
 		return t.Locks()
-	case t.Minting != nil:
-		return t.Minting
+	case t.minting != nil:
+		return t.minting
 	default:
 		return box(slices.Clone(t.Locks()), t.Counters)
 	}
 }
 
 // Mints creates the KEYS of scripts that mint a token once for all calls. It is called before t is used.
-func (t *Set) Mints() { t.Minting = t.LocksAndCounters(true) }
+func (t *Set) Mints() { t.minting = t.LocksAndCounters(true) }
 
 // Locks returns the KEYS of a script that mints no token. Its capacity is limited, so that an append makes a copy.
 func (t *Set) Locks() []any { return t.Freeing[:len(t.Keys):len(t.Keys)] }

@@ -35,7 +35,7 @@ var (
 // caller's context is still alive.
 func Ended(ctx context.Context) error {
 	cause, err := context.Cause(ctx), ctx.Err()
-	switch _, own := cause.(OwnEnd); { //nolint:errorlint // a wrapped one belongs to another Lock
+	switch _, own := cause.(ownEnd); { //nolint:errorlint // a wrapped one belongs to another Lock
 	case own:
 		return cause
 	case errors.Is(cause, err):
@@ -45,18 +45,18 @@ func Ended(ctx context.Context) error {
 	}
 }
 
-// OwnEnd is the cause of the end of a context that the library made.
-type OwnEnd interface {
+// ownEnd is the cause of the end of a context that the library made.
+type ownEnd interface {
 	error
-	OwnEnd()
+	ownEnd()
 }
 
-// reason is an OwnEnd with the text of an error.
+// reason is an ownEnd with the text of an error.
 type reason struct{ error }
 
 func (r reason) Unwrap() error { return r.error }
 
-func (reason) OwnEnd() {}
+func (reason) ownEnd() {}
 
 // Reason returns err as the cause of the end of a context that the library made.
 func Reason(err error) error { return reason{err} }
@@ -97,8 +97,7 @@ func (n NoAnswerWithin) Error() string {
 
 func (n NoAnswerWithin) Unwrap() error { return ErrNoAnswer }
 
-// OwnEnd makes n an [OwnEnd].
-func (NoAnswerWithin) OwnEnd() {}
+func (NoAnswerWithin) ownEnd() {}
 
 // ErrNotOnRedis reports that Redis does not have a hold that exists here.
 var ErrNotOnRedis = errors.New("no longer on Redis (deleted, or another owner has it)")

@@ -15,7 +15,7 @@ import (
 // bound is the cause of the end of a context of the library's own, as one package of it has it.
 type bound struct{ error }
 
-func (bound) OwnEnd() {}
+func (bound) ownEnd() {}
 
 func (b bound) Unwrap() error { return b.error }
 

@@ -45,8 +45,7 @@ func Join(errs ...error) error {
 // WaitOver is the cause of the end of a wait that reached its time-out.
 type WaitOver time.Duration
 
-// OwnEnd makes w an [OwnEnd].
-func (WaitOver) OwnEnd() {}
+func (WaitOver) ownEnd() {}
 
 func (w WaitOver) Error() string { return fmt.Sprintf("%v after %v", ErrTimeout, time.Duration(w)) }
 
