@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,9 +25,19 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// indirections are the interfaces inside that one type implements, and the type parameters that stand for one type. The
-// list only gets shorter: whoever removes one deletes its line.
+// indirections are the interfaces that at most one type of the module implements, and the type parameters with at most one
+// argument. Each has a reason.
 var indirections = []string{
+	// Types of go-redis or of the standard library implement these.
+	"internal/redisexec.processor",  // clients and connections
+	"internal/wake.Cluster",         // *redis.ClusterClient, which renews its map by itself; tests write one, and count look-ups
+	"internal/wake.Subscriber",      // every redis.UniversalClient
+	"interface{NetConn() net.Conn}", // *tls.Conn
+	"interface{Unwrap() []error}",   // the result of errors.Join
+
+	".Option", // of the API: an option of clients and of handles
+
+	// The local queue cannot name the type of its waiters: they are in the root, which imports it.
 	"internal/queue.Queue[V]",
 	"internal/queue.Ticket[V]",
 }
@@ -40,7 +51,7 @@ func TestHouse_NoIndirectionHasASingleCase(t *testing.T) {
 // What tests need of a package is in its export_test.go.
 func TestHouse_ProductionCodeHasNothingForTests(t *testing.T) {
 	redistest.Slow(t)
-	require.Empty(t, checkModule(t).uncalled(), "only tests call these")
+	require.Empty(t, checkModule(t).unused(), "only tests use these")
 }
 
 // module is the code of this module, checked: without its tests, fixtures and examples.
@@ -48,6 +59,9 @@ type module struct {
 	packages map[string]*types.Package // by their paths
 	info     types.Info
 }
+
+// left matches the packages that are left out.
+var left = regexp.MustCompile(`/internal/\w+test$|/examples/`)
 
 // checkModule type-checks the packages of this module in the order of their imports. What they import from elsewhere is
 // read from the go command's cache.
@@ -57,7 +71,10 @@ func checkModule(t *testing.T) *module {
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	require.NoError(t, err)
-	m := &module{packages: make(map[string]*types.Package), info: types.Info{Instances: make(map[*ast.Ident]types.Instance), Uses: make(map[*ast.Ident]types.Object)}}
+	m := &module{packages: make(map[string]*types.Package), info: types.Info{
+		Defs: make(map[*ast.Ident]types.Object), Uses: make(map[*ast.Ident]types.Object),
+		Instances: make(map[*ast.Ident]types.Instance), Types: make(map[ast.Expr]types.TypeAndValue),
+	}}
 	files, exports := token.NewFileSet(), make(map[string]string)
 	imports := importing{m.packages, importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 	for packages := json.NewDecoder(strings.NewReader(string(out))); ; {
@@ -72,7 +89,7 @@ func checkModule(t *testing.T) *module {
 		}
 		require.NoError(t, err)
 		exports[p.ImportPath] = p.Export
-		if p.Module == nil || !p.Module.Main || strings.HasSuffix(p.ImportPath, "test") || strings.Contains(p.ImportPath, "/examples/") {
+		if p.Module == nil || !p.Module.Main || left.MatchString(p.ImportPath) {
 			continue
 		}
 		var parsed []*ast.File
@@ -111,12 +128,10 @@ func (m *module) title(o types.Object) string {
 // types returns the named types of the module. A generic one is there with each of its arguments.
 func (m *module) types() []*types.Named {
 	var all []*types.Named
-	for _, p := range m.packages {
-		for _, name := range p.Scope().Names() {
-			if o, is := p.Scope().Lookup(name).(*types.TypeName); is && !o.IsAlias() {
-				if typ := o.Type().(*types.Named); typ.TypeParams() == nil {
-					all = append(all, typ)
-				}
+	for _, o := range m.info.Defs {
+		if o, is := o.(*types.TypeName); is && !o.IsAlias() {
+			if typ, is := o.Type().(*types.Named); is && typ.TypeParams() == nil {
+				all = append(all, typ)
 			}
 		}
 	}
@@ -128,16 +143,14 @@ func (m *module) types() []*types.Named {
 	return all
 }
 
-// singleImplementations returns the interfaces that one type of the module implements. Interfaces of the API are left
-// out: other modules may implement them.
+// singleImplementations returns the interfaces that one type of the module implements, or none: those with names, and
+// others as they are written.
 func (m *module) singleImplementations() []string {
-	all := m.types()
-	by := make(map[string]map[string]bool)
-	for _, typ := range all {
+	all, by := m.types(), make(map[string]map[string]bool)
+	note := func(title string, typ types.Type) {
 		in, is := typ.Underlying().(*types.Interface)
-		title := m.title(typ.Obj())
-		if !is || in.Empty() || !in.IsMethodSet() || typ.Obj().Exported() && !strings.HasPrefix(title, "internal/") {
-			continue
+		if !is || in.NumMethods() == 0 || !in.IsMethodSet() {
+			return
 		}
 		if by[title] == nil {
 			by[title] = make(map[string]bool)
@@ -148,25 +161,40 @@ func (m *module) singleImplementations() []string {
 			}
 		}
 	}
-	maps.DeleteFunc(by, func(_ string, types map[string]bool) bool { return len(types) != 1 })
+	named := make(map[types.Type]bool)
+	for _, typ := range all {
+		named[typ.Origin().Underlying()] = true
+		note(m.title(typ.Obj()), typ)
+	}
+	for _, expr := range m.info.Types {
+		if in, is := expr.Type.(*types.Interface); is && expr.IsType() && !named[in] {
+			note(in.String(), in)
+		}
+	}
+	return single(by)
+}
+
+// single returns the keys with one value at most.
+func single(by map[string]map[string]bool) []string {
+	maps.DeleteFunc(by, func(_ string, values map[string]bool) bool { return len(values) > 1 })
 	return slices.Sorted(maps.Keys(by))
 }
 
-// singleArguments returns the type parameters that stand for one type wherever the module uses what they are of.
+// singleArguments returns the type parameters that stand for one type, or none, wherever the module uses what they are of.
 func (m *module) singleArguments() []string {
 	arguments := make(map[string]map[string]bool) // by parameter
 	passed := make(map[string]map[string]bool)    // parameters that are arguments of others, by those
 	titles := m.parameters()
+	for _, title := range titles {
+		arguments[title], passed[title] = make(map[string]bool), make(map[string]bool)
+	}
 	for id, instance := range m.info.Instances {
 		of := m.info.Uses[id]
 		if m.title(of) == "" {
 			continue
 		}
 		for i := range instance.TypeArgs.Len() {
-			to, arg := titles[parametersOf(of.Type()).At(i)], instance.TypeArgs.At(i)
-			if arguments[to] == nil {
-				arguments[to], passed[to] = make(map[string]bool), make(map[string]bool)
-			}
+			to, arg := titles[parametersOf(of).At(i)], instance.TypeArgs.At(i)
 			if from, is := arg.(*types.TypeParam); is {
 				passed[to][titles[from]] = true
 			} else {
@@ -181,36 +209,34 @@ func (m *module) singleArguments() []string {
 			}
 		}
 	}
-	maps.DeleteFunc(arguments, func(_ string, types map[string]bool) bool { return len(types) != 1 })
-	return slices.Sorted(maps.Keys(arguments))
+	return single(arguments)
 }
 
-// parametersOf returns the type parameters of a generic type or function.
-func parametersOf(typ types.Type) *types.TypeParamList {
-	if named, is := typ.(*types.Named); is {
-		return named.Origin().TypeParams()
+// parametersOf returns the type parameters of a type or function.
+func parametersOf(o types.Object) *types.TypeParamList {
+	if generic, is := o.Type().(interface{ TypeParams() *types.TypeParamList }); is {
+		return generic.TypeParams()
 	}
-	return typ.(*types.Signature).TypeParams()
+	return nil
 }
 
 // parameters returns the titles of the module's type parameters. Each method has its own for the type parameters of its receiver.
 func (m *module) parameters() map[*types.TypeParam]string {
 	titles := make(map[*types.TypeParam]string)
-	for _, p := range m.packages {
-		for _, name := range p.Scope().Names() {
-			o := p.Scope().Lookup(name)
-			note := func(list *types.TypeParamList) {
-				for i := range list.Len() {
-					titles[list.At(i)] = m.title(o) + "[" + parametersOf(o.Type()).At(i).Obj().Name() + "]"
-				}
-			}
-			switch typ := o.Type().(type) {
-			case *types.Signature:
-				note(typ.TypeParams())
-			case *types.Named:
-				note(typ.TypeParams())
+	note := func(of types.Object, list *types.TypeParamList) {
+		for i := range list.Len() {
+			titles[list.At(i)] = m.title(of) + "[" + parametersOf(of).At(i).Obj().Name() + "]"
+		}
+	}
+	for _, o := range m.info.Defs {
+		switch o := o.(type) {
+		case *types.Func:
+			note(o, parametersOf(o))
+		case *types.TypeName:
+			note(o, parametersOf(o))
+			if typ, is := o.Type().(*types.Named); is {
 				for method := range typ.Methods() {
-					note(method.Signature().RecvTypeParams())
+					note(o, method.Signature().RecvTypeParams())
 				}
 			}
 		}
@@ -218,47 +244,45 @@ func (m *module) parameters() map[*types.TypeParam]string {
 	return titles
 }
 
-// uncalled returns the exported functions and methods inside that no code of the module names, and that no interface needs.
-func (m *module) uncalled() (titles []string) {
-	called := make(map[types.Object]bool)
+// unused returns what the packages inside export, except fields, and no code of the module names. Methods that an interface
+// needs are left out.
+func (m *module) unused() (titles []string) {
+	used := make(map[types.Object]bool)
 	for _, o := range m.info.Uses {
 		if f, is := o.(*types.Func); is {
-			called[f.Origin()] = true
+			o = f.Origin()
 		}
+		used[o] = true
 	}
 	interfaces := m.interfaces()
-	for _, p := range m.packages {
-		for _, name := range p.Scope().Names() {
-			o := p.Scope().Lookup(name)
-			if !strings.HasPrefix(m.title(o), "internal/") {
-				continue
-			}
-			if f, is := o.(*types.Func); is && f.Exported() && !called[f] {
-				titles = append(titles, m.title(f))
-			}
-			typ, is := o.Type().(*types.Named)
-			if _, declares := o.(*types.TypeName); !is || !declares {
-				continue
-			}
-			for method := range typ.Methods() {
-				if method.Exported() && !called[method] && !needs(interfaces, typ, method) {
-					titles = append(titles, m.title(o)+"."+method.Name())
-				}
-			}
+	for _, o := range m.info.Defs {
+		if o == nil || !o.Exported() || used[o] || !strings.HasPrefix(m.title(o), "internal/") {
+			continue
+		}
+		if o.Parent() == o.Pkg().Scope() {
+			titles = append(titles, m.title(o))
+		} else if f, is := o.(*types.Func); is && f.Signature().Recv() != nil && !needs(interfaces, f) {
+			titles = append(titles, m.title(f))
 		}
 	}
 	return titles
 }
 
-// interfaces returns the interfaces of the module and of what it imports.
-func (m *module) interfaces() []*types.Interface {
-	all := []*types.Interface{types.Universe.Lookup("error").Type().Underlying().(*types.Interface)}
+// interfaces returns the interfaces that the module mentions, and those of the packages that it imports.
+func (m *module) interfaces() map[*types.Interface]bool {
+	all := make(map[*types.Interface]bool)
+	note := func(typ types.Type) {
+		if in, is := typ.Underlying().(*types.Interface); is && in.IsMethodSet() {
+			all[in] = true
+		}
+	}
+	for _, expr := range m.info.Types {
+		note(expr.Type)
+	}
 	for _, p := range m.packages {
-		for _, from := range append(p.Imports(), p) {
+		for _, from := range p.Imports() {
 			for _, name := range from.Scope().Names() {
-				if in, is := from.Scope().Lookup(name).Type().Underlying().(*types.Interface); is && in.IsMethodSet() {
-					all = append(all, in)
-				}
+				note(from.Scope().Lookup(name).Type())
 			}
 		}
 	}
@@ -269,9 +293,15 @@ func (m *module) interfaces() []*types.Interface {
 var ofErrors = []string{"As", "Is", "Unwrap"}
 
 // needs reports whether the method makes its type implement one of the interfaces.
-func needs(interfaces []*types.Interface, typ *types.Named, method *types.Func) bool {
-	return slices.Contains(ofErrors, method.Name()) || slices.ContainsFunc(interfaces, func(in *types.Interface) bool {
-		o, _, _ := types.LookupFieldOrMethod(in, false, method.Pkg(), method.Name())
-		return o != nil && types.Implements(types.NewPointer(typ), in)
-	})
+func needs(interfaces map[*types.Interface]bool, method *types.Func) bool {
+	typ := method.Signature().Recv().Type()
+	if _, is := typ.(*types.Pointer); !is {
+		typ = types.NewPointer(typ)
+	}
+	for in := range interfaces {
+		if o, _, _ := types.LookupFieldOrMethod(in, false, method.Pkg(), method.Name()); o != nil && types.Implements(typ, in) {
+			return true
+		}
+	}
+	return slices.Contains(ofErrors, method.Name())
 }
