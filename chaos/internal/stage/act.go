@@ -177,9 +177,11 @@ func (a *Act) Pause(p *Process, d time.Duration) error {
 	return nil
 }
 
-// Kill kills a process, which counts as a hit, and starts another one.
+// Kill kills a process, which counts as a hit, and starts another one, unless another fault has killed it.
 func (a *Act) Kill(p *Process) error {
-	p.kill()
+	if !p.kill() {
+		return nil
+	}
 	a.Logf("process %d is killed", p.Number)
 	a.recordNow(history.Event{Process: p.Number, Kind: history.Killed})
 	a.Hit()

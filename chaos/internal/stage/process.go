@@ -115,14 +115,15 @@ func (p *Process) stop() {
 	_ = p.stdin.Close()
 }
 
-// kill sends SIGKILL to the process.
-func (p *Process) kill() {
+// kill sends SIGKILL to the process, and waits for its end. first: it was not killed before.
+func (p *Process) kill() (first bool) {
 	p.mu.Lock()
-	p.killed = true
+	first, p.killed = !p.killed, true
 	p.mu.Unlock()
 	p.resume()
 	_ = p.cmd.Process.Kill()
 	<-p.done
+	return first
 }
 
 func (p *Process) alive() bool {

@@ -30,6 +30,7 @@ type round struct {
 	mu        sync.Mutex      // guards the rest
 	work      worker.Workload // of the setup, with changes of the round; only the limit changes later
 	processes []*Process      // all that were ever started
+	numbered  int             // the number of the last one: several faults may each start one at once
 	hits      int             // of faults
 	outages   []Outage
 	breaches  []string // of the plan's own promises, noticed by its faults
@@ -140,13 +141,17 @@ func (r *round) workload() worker.Workload {
 
 // spawn starts another client process.
 func (r *round) spawn() error {
+	r.mu.Lock()
+	r.numbered++
+	number := r.numbered
+	r.mu.Unlock()
 	locks := r.locks
 	if r.work.Paired {
-		i := len(r.processes) % r.work.Processes / 2 * 2 // as the one that it replaces, if any
+		i := (number - 1) % r.work.Processes / 2 * 2 // as the one that it replaces, if any
 		locks = locks[i : i+2]
 	}
 	p, err := startProcess(worker.Config{
-		Process:    len(r.processes) + 1,
+		Process:    number,
 		Seed:       r.stage.seed + uint64(r.number),
 		Kind:       r.deployment.Kind,
 		Addrs:      r.deployment.Entrances(),

@@ -148,6 +148,45 @@ func TestStage_KilledProcessIsReplacedAndAPausedOneGoesOn(t *testing.T) {
 	require.Empty(t, res.Violations)
 }
 
+// The faults of two lanes may choose the same process. And two processes of one number would be one for the checks.
+func TestStage_ProcessesKilledAtOnceAreReplacedOnceEach(t *testing.T) {
+	t.Parallel()
+	s := newTestStage(t)
+	setup := fixture(Fault{Inject: func(a *Act) error {
+		alive, killings := a.round.alive(), make(chan error)
+		for _, p := range alive {
+			for range 2 {
+				lane := *a
+				go func() { killings <- lane.Kill(p) }()
+			}
+		}
+		a.HitUncounted()
+		var failed error
+		for range 2 * len(alive) {
+			failed = errors.Join(failed, <-killings)
+		}
+		return failed
+	}})
+	setup.Work.Processes, setup.Work.Workers = 2, 3
+	p := &Plan{Name: "processes", Setups: []Setup{setup}, Check: func(e *Evidence) error {
+		killed, numbers := 0, map[int]bool{}
+		for _, event := range e.Events {
+			if event.Kind == history.Killed {
+				killed++
+			}
+		}
+		for _, p := range e.round.processes {
+			numbers[p.Number] = true
+		}
+		require.Len(t, e.round.processes, 2+killed)
+		require.Len(t, numbers, 2+killed)
+		return nil
+	}}
+	res, err := s.Play(t.Context(), p, 300*time.Millisecond)
+	require.NoError(t, err)
+	require.Empty(t, res.Violations)
+}
+
 func TestStage_DeployedProcessHasAnotherLimit(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
