@@ -40,11 +40,11 @@ const (
 // hand over to, it returns neither. crowded: there is a local waiter, but it is the turn of others.
 func (h *hold) handOver(s *settings, slotTaken bool) (answer <-chan error, next *queue.Ticket[*hold], crowded bool) {
 	for {
-		next, order := h.successor(s.localHandoffs, slotTaken)
-		if order != entersFirst {
-			return nil, next, order == othersTurn
+		var how order
+		if next, how = h.successor(s.localHandoffs, slotTaken); how != entersFirst {
+			return nil, next, how == othersTurn
 		}
-		if answer := h.letIn(next); answer != nil {
+		if answer = h.letIn(next); answer != nil {
 			return answer, nil, false
 		}
 		// That waiter has left, or the batch is over.

@@ -183,10 +183,12 @@ func TestHouse_TestsHaveTheirSubjectInTheirNames(t *testing.T) {
 	}
 }
 
+var declaredTest = regexp.MustCompile(`(?m)^func (Test\w*)\(`)
+
 // testsOf returns the names of the tests in a file.
 func testsOf(t *testing.T, file string) (names []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile(`(?m)^func (Test\w*)\(`).FindAllStringSubmatch(pagetest.Read(t, file), -1) {
+	for _, m := range declaredTest.FindAllStringSubmatch(pagetest.Read(t, file), -1) {
 		if m[1] != "TestMain" {
 			names = append(names, m[1])
 		}

@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -44,11 +43,9 @@ func RunsAmong(scripts map[*redisexec.Script][]*redisexec.Script, s *redisexec.S
 	}
 }
 
-// HandsOver matches those runs of [protocol.RenameScript] that hand a lock over. All others are renames of batches.
-func HandsOver(command redistest.Command) bool {
-	keys, err := strconv.Atoi(command.Arg(2))
-	return err == nil && len(command) > 3+keys+3 // the command, the script, the number of keys; the keys; from, to, lease
-}
+// HandsOver matches those runs of [protocol.RenameScript] that hand a lock over. All others are renames of batches, which have
+// three arguments.
+func HandsOver(command redistest.Command) bool { return len(command.ScriptArgs()) > 3 }
 
 // Relay returns a relay to the server at addr that loads every script there.
 func Relay(t *testing.T, addr string) *redistest.Relay {

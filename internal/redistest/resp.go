@@ -23,6 +23,15 @@ func (c Command) Arg(i int) string {
 	return c[i]
 }
 
+// ScriptArgs returns ARGV of a script; nil if c runs none.
+func (c Command) ScriptArgs() []string {
+	keys, err := strconv.Atoi(c.Arg(2))
+	if !Scripts(c) || err != nil || 3+keys > len(c) {
+		return nil
+	}
+	return c[3+keys:]
+}
+
 // Has reports whether one of the arguments is exactly arg.
 func (c Command) Has(arg string) bool {
 	for i := 1; i < len(c); i++ {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestRESP_FramesOfEveryTypeAreReadWhole(t *testing.T) {
@@ -70,5 +72,13 @@ func TestRESP_CommandPrintsInOneLine(t *testing.T) {
 	}
 	if c.Name() != "EVAL" || c.Arg(9) != "" || c.Has("eval") || !c.Has("") {
 		t.Error("name or arguments are wrong")
+	}
+}
+
+func TestRESP_ArgumentsOfAScriptFollowItsKeys(t *testing.T) {
+	require.Equal(t, []string{"a", "b"}, Command{"EVALSHA", "digest", "2", "key", "key", "a", "b"}.ScriptArgs())
+	require.Empty(t, Command{"eval", "return 1", "1", "key"}.ScriptArgs())
+	for _, c := range []Command{nil, {"EVAL", "return 1"}, {"EVAL", "return 1", "2", "key"}, {"HSET", "key", "1", "2", "3"}} {
+		require.Nil(t, c.ScriptArgs(), c)
 	}
 }

@@ -8,7 +8,6 @@ package scripts
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -95,14 +94,10 @@ func (l *finder) findAll() error {
 			return fmt.Errorf("the library runs no script of its own for %s", s.verb)
 		}
 	}
-	// A rename has the script of hand-overs, but only three arguments after the keys.
+	// A rename has the script of hand-overs, but only three arguments.
 	passes := l.scripts[Handoff]
-	renames := func(c redistest.Command) bool {
-		keys, err := strconv.Atoi(c.Arg(2))
-		return err == nil && len(c) == 3+keys+3
-	}
-	l.scripts[Rename] = passes.And(renames)
-	l.scripts[Handoff] = passes.And(func(c redistest.Command) bool { return !renames(c) })
+	l.scripts[Rename] = passes.And(func(c redistest.Command) bool { return len(c.ScriptArgs()) == 3 })
+	l.scripts[Handoff] = passes.And(func(c redistest.Command) bool { return len(c.ScriptArgs()) > 3 })
 	return nil
 }
 
