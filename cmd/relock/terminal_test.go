@@ -27,24 +27,19 @@ func commandOnTerminal(t *testing.T, cmd *exec.Cmd) (*process, *os.File) {
 	p := &process{cmd: cmd, out: &output{}, err: &output{}, ended: make(chan struct{})}
 	tty, err := pty.StartWithSize(p.cmd, &pty.Winsize{Rows: 24, Cols: 100})
 	require.NoError(t, err)
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		_, _ = io.Copy(p.out, tty)
-	}()
 	go func() {
 		defer close(p.ended)
+		_, _ = io.Copy(p.out, tty) // all that is printed, until no process has the terminal any more
 		_ = p.cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		p.stop()
-		if t.Failed() { // one that is stopped would keep the terminal open
+		if t.Failed() { // one that is stopped would keep the terminal open, and so p from its end
 			for _, pid := range processesOf(thisRun, t.Name()) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
+		p.stop()
 		_ = tty.Close()
-		<-read
 		if t.Failed() {
 			t.Logf("%q", p.out.String())
 		}
