@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,6 +137,50 @@ func TestConnection_KilledOneWakesAndIsReplaced(t *testing.T) {
 			requireRecovered(t, b, m, rdb, "b")
 		}
 	}
+}
+
+// With a context that has not ended, go-redis dials again before it returns the error of a read or a write.
+func TestConnection_LossIsKnownBeforeANewOneIsDialed(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(p *proxy, h switchboard){
+		"a read fails":  func(p *proxy, _ switchboard) { p.cut() },
+		"a write fails": func(_ *proxy, h switchboard) { subscribe(h, "b") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, miniredis.RunT(t).Addr())
+			down := new(atomic.Bool)
+			rdb := newClient(t, &redis.Options{DialTimeout: time.Minute, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if down.Load() {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.Addr().String())
+				return &brittleConn{Conn: conn, down: down}, err
+			}})
+			cfg := config()
+			cfg.PingInterval, cfg.PongTimeout, cfg.AnswerTimeout = time.Hour, time.Minute, time.Minute
+			h := newHub(t, rdb, cfg)
+			w := subscribeLive(t, h, "a")
+			down.Store(true)
+			fails(p, h)
+			w.waitNotLive(t)
+			w.waitWoken(t, 1)
+		})
+	}
+}
+
+// A brittleConn fails writes while its host is down.
+type brittleConn struct {
+	net.Conn
+	down *atomic.Bool
+}
+
+func (c *brittleConn) Write(b []byte) (int, error) {
+	if c.down.Load() {
+		return 0, syscall.ECONNRESET
+	}
+	return c.Conn.Write(b)
 }
 
 func TestConnection_FrozenServerIsNoticedByTheMissingPong(t *testing.T) {
@@ -431,18 +476,20 @@ func TestClose_IsQuickIfNobodyAnswers(t *testing.T) {
 func TestConnection_HangingAttemptIsAbandoned(t *testing.T) {
 	t.Parallel()
 	m := miniredis.RunT(t)
+	hang := make(chan struct{})
 	var dials atomic.Int64
 	opt := &redis.Options{Addr: m.Addr(), DialTimeout: time.Hour}
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if dials.Add(1) == 1 {
-			<-ctx.Done()
-			return nil, ctx.Err()
+			<-hang // whatever ctx says, as a dial of go-redis with TLS
+			return nil, net.ErrClosed
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
 	cfg := config()
 	cfg.AnswerTimeout = some
 	h := newHub(t, newClient(t, opt), cfg)
+	defer close(hang)
 	subscribeLive(t, h, "a")
 	require.GreaterOrEqual(t, dials.Load(), int64(2)) // a busy machine may give up a good one, too
 }

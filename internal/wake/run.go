@@ -1,107 +1,208 @@
 package wake
 
 import (
+	"context"
+	"errors"
 	"maps"
+	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/goroutine"
 )
 
-// The run goroutine of a hub makes the connection what the subscriptions want it to be:
+// A hub makes its connection what the subscriptions want it to be:
 //
-//	no goroutine --adopt: the first channel--> no link
-//	no link --a channel is wanted, and the pause is over--> link, a command in flight
-//	link, in flight --all of it answered, or refused--> link, idle --a command to send--> link, in flight
-//	link --broken, overdue, misled, or an answer that was not asked for--> no link, for a pause (lose)
-//	any --no channel is left, or Close--> no goroutine (finish)
+//	no goroutine --adopt: the first channel--> no connection
+//	no connection --a channel is wanted, and the pause is over--> connected, a command in flight
+//	connected, in flight --all of it answered, or refused--> connected, idle --a command to send--> connected, in flight
+//	connected --broken, overdue, misled, or an answer that was not asked for--> no connection, for a pause (lose)
+//	any --no channel is left, or Close--> no goroutine
 //
-// Subscribe, Close, Suspect and Missed change what is wanted, under mu, and kick. The goroutines of the link send
-// commands, read, and report events. Only the run goroutine makes and drops links, and moves channels between their
-// states (see channel). The goroutine that reads messages also delivers them.
+// The run goroutine decides what is sent, by the state alone, whenever it is kicked. So one kick stands for any number of
+// changes. It does no I/O: go-redis may hold the mutex of a PubSub for as long as a dial. A command is sent on a goroutine
+// of its own. The one that sent the first command of a connection reads it from then on, and handles what it reads.
+//
+// A connection is one PubSub. If anything goes wrong with it, it is replaced as a whole, because a PubSub that reconnects
+// subscribes to all channels in one command: if one is refused, none is subscribed, and a Cluster refuses channels of
+// different slots.
 //
 // Invariants:
-//   - At most one command is in flight. So an error reply, which names no channel, belongs to it.
-//   - look decides by the state alone. So one kick stands for any number of changes.
-//   - A channel is live only on the link in use. When the link is lost, the subscribers are woken, and poll.
+//   - At most one command is in flight. So an error reply, which names no channel, is about the channels in state asked.
+//   - A channel is live only on the connection in use. When that is lost, the subscribers are woken, and poll.
 //   - Wakes are recorded under mu, and called when mu is free. Live has its new value by then.
 //
-// What can come late: an event or a message of a dropped link, which notify and deliver discard; a wake for a
-// subscription that is closed by then; and a subscription that begins just as the goroutine ends: running is false by
-// then, so adopt starts another goroutine.
+// What can come late: what an old connection still reads or reports, which is discarded, because that is not h.ps; a wake for
+// a subscription that is closed by then; and a subscription that begins just as the run goroutine ends: running is false
+// by then, so adopt starts another one.
 
-// A step is what remains to be done when mu is free again.
-type step struct {
-	link  *link    // the connection in use; nil if there is none
-	send  *command // to be sent on link; nil if there is none
-	wakes []func()
-	next  time.Time // when to look again if nothing happens
-	end   bool      // the run goroutine ends
+// A verb is a method of the PubSub, which sends a command.
+type verb = func(*redis.PubSub, context.Context, ...string) error
+
+// Verbs are the two kinds of pub/sub: the one of any server, and the sharded one of a Cluster,
+// in which messages stay within a shard.
+type verbs struct {
+	subscribe, unsubscribe verb
+
+	// maxArgs bounds the channels in one SUBSCRIBE or UNSUBSCRIBE. If one channel is refused, each channel of the
+	// command costs a round trip of its own. With a lower bound, a new connection needs more round trips for many
+	// channels.
+	maxArgs int
 }
 
-// run makes the connection what the subscriptions want it to be, for as long as
-// there are any. It is the only goroutine that moves channels between states,
-// and it does no I/O.
-func (h *Hub) run() {
+var (
+	plain = verbs{(*redis.PubSub).Subscribe, (*redis.PubSub).Unsubscribe, 128}
+	// One SSUBSCRIBE takes channels of one slot only.
+	sharded = verbs{(*redis.PubSub).SSubscribe, (*redis.PubSub).SUnsubscribe, 1}
+)
+
+// A step is what the run goroutine does without mu.
+type step struct {
+	send verb          // the command; nil: none
+	ps   *redis.PubSub // to send it on; nil: a new one
+	args []string
+	next time.Time // when to look again if nothing happens
+	end  bool
+}
+
+// run has commands sent for as long as there are channels. ctx ends with the last channel, or with Close.
+func (h *Hub) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		todo := h.look(time.Now())
-		for _, wake := range todo.wakes {
-			wake()
-		}
 		if todo.end {
 			return
 		}
-		var events chan event
-		if todo.link != nil {
-			events = todo.link.events
-		}
 		if todo.send != nil {
-			todo.link.send(h.rdb, todo.send)
+			h.send(ctx, todo)
 		}
 		timer.Reset(time.Until(todo.next))
 		select {
-		case ev := <-events:
-			h.handle(ev, time.Now())
 		case <-h.kick:
 		case <-timer.C:
 		}
 	}
 }
 
-// look compares the state with what is wanted, and returns the next step. It depends only on the state, not on what has
-// changed since the last look. So no order of events can make it miss a change.
-func (h *Hub) look(now time.Time) step {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	// First, because choose depends on the link: no command may be sent on a link that is given up.
-	if l := h.link; l != nil && (l.flight != nil && !now.Before(l.deadline(&h.cfg)) || h.misled(now)) {
-		h.lose(now)
+// send sends a command in the background. The first command is a SUBSCRIBE and opens the connection, because a Cluster client
+// chooses the node by the channel. Reading starts after that.
+func (h *Hub) send(ctx context.Context, todo step) {
+	if todo.ps != nil {
+		h.all.Go(func() { h.call(ended, todo.ps, todo) })
+		return
 	}
-	var send *command
-	if !h.closed && h.free(now) {
-		send = h.choose(now)
+	ps, err := h.open(ctx)
+	if err != nil {
+		h.lost(nil, time.Now())
+		return
 	}
-	// After choose, which may have removed the last lingering channel. Then the connection is closed, and no UNSUBSCRIBE
-	// is sent.
-	if h.closed || len(h.channels) == 0 {
-		return h.finish()
-	}
-	if send != nil {
-		if h.link == nil {
-			h.link = newLink(h, now)
+	h.all.Go(func() {
+		if h.call(ctx, ps, todo) {
+			h.read(ps)
 		}
-		h.link.expect(send, now)
-	}
-	h.lookAt = h.nextLook()
-	return step{link: h.link, send: send, wakes: h.takeWakes(), next: h.lookAt}
+	})
 }
 
-// misled reports whether the link leads to the wrong server, by the map or by the number of missed messages.
+// ended is a context that has ended. With it, go-redis writes and reads, but does not dial. Otherwise it would report that a
+// connection is lost only after it has opened another one, which may take as long as a dial.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// open makes the PubSub. If the client panics, as a wrapped *redis.Ring does, there are no messages, and waiters keep
+// polling.
+func (h *Hub) open(ctx context.Context) (ps *redis.PubSub, err error) {
+	defer goroutine.Recover(&err)
+	ps = h.rdb.Subscribe(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ps = ps
+	return ps, nil
+}
+
+// call sends a command, and reports whether that succeeded. It ends at about the time at which the connection is given up.
+func (h *Hub) call(ctx context.Context, ps *redis.PubSub, todo step) bool {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.AnswerTimeout)
+	defer cancel()
+	err := todo.on(ctx, ps)
+	if err != nil {
+		h.lost(ps, time.Now())
+	}
+	return err == nil
+}
+
+// on sends the command of the step on ps.
+func (s step) on(ctx context.Context, ps *redis.PubSub) (err error) {
+	defer goroutine.Recover(&err)
+	return s.send(ps, ctx, s.args...)
+}
+
+// look decides what run does next. A SUBSCRIBE comes first, because waiters need it; then an UNSUBSCRIBE; then a PING.
+func (h *Hub) look(now time.Time) step {
+	h.mu.Lock()
+	defer h.unlock()
+	if h.misled(now) || h.inFlight() && !now.Before(h.deadline()) {
+		h.lose(now)
+	}
+	if h.closed || len(h.channels) == 0 {
+		h.disconnect()
+		for _, ch := range h.channels {
+			h.forget(ch)
+		}
+		h.running = false
+		h.cancel()
+		return step{end: true}
+	}
+	if h.ps == nil && now.Before(h.retryAt) {
+		return step{next: h.retryAt}
+	}
+	if h.inFlight() {
+		return step{next: h.deadline()}
+	}
+	if names := h.takeWanted(); names != nil {
+		return h.command(h.verbs.subscribe, names, now)
+	}
+	if names := h.takeIdle(); names != nil {
+		h.leaving = len(names)
+		return h.command(h.verbs.unsubscribe, names, now)
+	}
+	due := h.fresh.Add(h.cfg.PingInterval)
+	suspect := h.suspect && !now.Before(h.pinged.Add(h.cfg.PongTimeout))
+	h.suspect = false
+	if h.ps != nil && (suspect || !now.Before(due)) {
+		h.pinging, h.pinged = true, now
+		return h.command((*redis.PubSub).Ping, nil, now)
+	}
+	return step{next: due}
+}
+
+// command is the step of a command that is in flight from now on.
+func (h *Hub) command(send verb, args []string, now time.Time) step {
+	h.sent, h.fresh = now, now
+	return step{send: send, ps: h.ps, args: args, next: h.deadline()}
+}
+
+// inFlight reports whether a command is in flight.
+func (h *Hub) inFlight() bool { return len(h.asked) > 0 || h.leaving > 0 || h.pinging }
+
+// deadline returns the time at which the command in flight is overdue. Before the server has sent anything,
+// dialing and authentication may take long, so AnswerTimeout alone counts. After that, a silence of PongTimeout
+// is enough.
+func (h *Hub) deadline() time.Time {
+	late := h.sent.Add(h.cfg.AnswerTimeout)
+	if silent := h.fresh.Add(h.cfg.PongTimeout); h.spoken && silent.Before(late) {
+		return silent
+	}
+	return late
+}
+
+// misled reports whether the connection leads to the wrong server, by the map or by the number of missed messages.
 func (h *Hub) misled(now time.Time) bool {
 	if h.misplaced {
 		return true
@@ -115,200 +216,112 @@ func (h *Hub) misled(now time.Time) bool {
 	return true
 }
 
-// free reports whether a command may be sent.
-func (h *Hub) free(now time.Time) bool {
-	if h.link == nil {
-		return !now.Before(h.retryAt)
-	}
-	return h.link.flight == nil
-}
-
-// nextLook returns when to look again if nothing happens before. While a command is in flight, no other can be sent,
-// whatever is due.
-func (h *Hub) nextLook() time.Time {
-	l := h.link
-	switch {
-	case l == nil:
-		return h.retryAt
-	case l.flight != nil:
-		return l.deadline(&h.cfg)
-	}
-	next := l.fresh.Add(h.cfg.PingInterval)
-	for _, q := range []*schedule{&h.idle, &h.refused} {
-		if ch, at := q.first(); ch != nil && at.Before(next) {
-			next = at
-		}
-	}
-	return next
-}
-
-// choose returns the next command, or nil. A SUBSCRIBE comes first, because waiters need it; then an UNSUBSCRIBE; then a
-// PING.
-func (h *Hub) choose(now time.Time) *command {
-	for ch := h.refused.take(now); ch != nil; ch = h.refused.take(now) {
-		ch.state = wanted
-		h.wanted.put(ch, now)
-	}
-	if names := h.takeWanted(); names != nil {
-		return &command{verb: h.verbs.subscribe, args: names}
-	}
-	if names := h.takeIdle(now); names != nil {
-		return &command{verb: h.verbs.unsubscribe, args: names}
-	}
-	// A link is pinged if it is suspect, or silent for PingInterval.
-	suspect := h.suspect && !now.Before(h.pinged.Add(h.cfg.PongTimeout))
-	h.suspect = false
-	if l := h.link; l == nil || !suspect && now.Before(l.fresh.Add(h.cfg.PingInterval)) {
-		return nil
-	}
-	h.pings++
-	h.pinged = now
-	return &command{verb: ping, args: []string{"relock-" + strconv.Itoa(h.pings)}}
-}
-
-// takeWanted moves channels to subscribing, and returns their names: as many as fit into one command, or a single
-// channel whose SUBSCRIBE was refused before.
+// takeWanted moves channels to asked, and returns their names: as many as fit into one command, or a single channel that was
+// refused before.
 func (h *Hub) takeWanted() (names []string) {
-	for len(names) < h.verbs.maxArgs {
-		ch, _ := h.wanted.first()
-		// A channel that was sent before was in a refused SUBSCRIBE. It may be the reason, and then the others would be
-		// refused again.
-		if ch == nil || ch.sent && len(names) > 0 {
+	for ch := range h.wanted {
+		if ch.alone && names != nil {
+			continue
+		}
+		delete(h.wanted, ch)
+		h.asked[ch] = struct{}{}
+		ch.state = asked
+		if names = append(names, ch.name); ch.alone || len(names) == h.verbs.maxArgs {
 			break
 		}
-		h.wanted.remove(ch)
-		names = append(names, ch.name)
-		ch.state = subscribing
-		if ch.sent {
-			break
-		}
-		ch.sent = true
 	}
 	return names
 }
 
-// takeIdle removes channels that have lingered long enough, and returns their names. It is called when no command is in
-// flight, so none of them is subscribing. A later subscription makes a new channel, whose SUBSCRIBE follows the
-// UNSUBSCRIBE.
-func (h *Hub) takeIdle(now time.Time) (names []string) {
-	for len(names) < h.verbs.maxArgs {
-		ch := h.idle.take(now)
-		if ch == nil {
-			break
-		}
+// takeIdle removes channels that have lingered, and returns their names. No command is in flight, so none of them is asked
+// for. A later subscription makes a new channel, whose SUBSCRIBE follows the UNSUBSCRIBE.
+func (h *Hub) takeIdle() (names []string) {
+	for ch := range h.idle {
 		h.forget(ch)
-		names = append(names, ch.name)
+		if names = append(names, ch.name); len(names) == h.verbs.maxArgs {
+			break
+		}
 	}
 	return names
 }
 
-// handle applies an event of the link to the states of channels.
-func (h *Hub) handle(ev event, now time.Time) {
+// want makes a channel wanted.
+func (h *Hub) want(ch *channel) {
+	delete(h.asked, ch)
+	ch.stop()
+	ch.state = wanted
+	h.wanted[ch] = struct{}{}
+	h.nudge()
+}
+
+// backToBack is the longest time between two messages that count as arrived together. The woken waiters run after the
+// last of them, because yielding takes long on a busy machine.
+const backToBack = 100 * time.Microsecond
+
+// read passes on what the server sends, until the connection fails. It delivers messages on its own goroutine, because
+// another one in between would add a tenth to the time from a release to the waiter.
+func (h *Hub) read(ps *redis.PubSub) {
+	for {
+		began := time.Now()
+		msg, err := receive(ps)
+		now := time.Now()
+		var reply redis.Error
+		switch m, ok := msg.(*redis.Message); {
+		case ok:
+			h.deliver(ps, m, now)
+			if now.Sub(began) > backToBack {
+				runtime.Gosched() // woken waiters run first, because the next read takes a system call
+			}
+		case err == nil:
+			h.confirm(ps, msg, now)
+		case errors.As(err, &reply) && h.refusal(ps, err, now):
+		default:
+			h.lost(ps, now)
+			return
+		}
+	}
+}
+
+// receive returns what the server sends next.
+func receive(ps *redis.PubSub) (msg any, err error) {
+	defer goroutine.Recover(&err)
+	return ps.Receive(ended)
+}
+
+// lost is lose, if the connection is in use.
+func (h *Hub) lost(ps *redis.PubSub, now time.Time) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	l := h.link
-	if ev.broken != nil {
-		h.lose(now)
-		return
-	}
-	l.fresh, l.spoken = now, true
-	if ev.refuse != nil {
-		h.refusal(ev.refuse, now)
-		return
-	}
-	switch msg := ev.msg.(type) {
-	case *redis.Pong:
-		l.answered(ping, msg.Payload)
-	case *redis.Subscription:
-		h.confirm(msg, now)
-	}
-}
-
-// confirm handles the server's confirmation of a SUBSCRIBE or UNSUBSCRIBE.
-func (h *Hub) confirm(msg *redis.Subscription, now time.Time) {
-	// The channel of a SUBSCRIBE in flight exists: a channel that was sent is removed only when nothing is in flight, or
-	// together with the link.
-	ch := h.channels[msg.Channel]
-	switch asked := h.link.answered(msg.Kind, msg.Channel); {
-	case asked && msg.Kind == h.verbs.subscribe:
-		ch.state = live
-		h.noteWakes(ch)
-	case asked: // takeIdle has removed the channel
-	case h.shards != nil && ch != nil && ch.state == live && msg.Kind == h.verbs.unsubscribe:
-		// The slot of this channel has moved to another node.
-		h.noteWakes(ch)
-		h.part(ch)
-		h.shards.astray(ch, h.shards.pause(now))
-	default:
-		// It was not requested: the server has ended a subscription, or go-redis has replaced the connection.
+	defer h.unlock()
+	if h.ps == ps {
 		h.lose(now)
 	}
 }
 
-// refusal handles an error reply to the command in flight. The server checks all channels of a SUBSCRIBE before it
-// subscribes to any, and the reply does not name the refused channel. So each channel is requested again, alone.
-func (h *Hub) refusal(reply error, now time.Time) {
-	c := h.link.flight
-	if c == nil {
-		// It is not for a command of the hub: go-redis has reconnected, and was refused.
-		h.lose(now)
-		return
-	}
-	h.link.flight = nil
-	if c.verb != h.verbs.subscribe {
-		return // the user may not use PING or UNSUBSCRIBE; the reply still shows that the connection works
-	}
-	if passing(reply) {
-		// The reason is not the channels. As refused channels they would wait for RefusalRetry.
-		h.lose(now)
-		return
-	}
-	for name := range c.open {
-		ch := h.channels[name]
-		if len(c.args) > 1 {
-			ch.state = wanted
-			h.wanted.put(ch, now)
-			continue
-		}
-		if h.shards != nil && elsewhere(reply) {
-			h.part(ch)
-			h.shards.astray(ch, h.shards.pause(now))
-			continue
-		}
-		// The PubSub keeps the name until it is unsubscribed. That would matter only if the link survived a reconnect.
-		ch.state = refused
-		h.refused.put(ch, now.Add(h.cfg.RefusalRetry))
-		h.noteWakes(ch)
-	}
-}
-
-// passing reports whether the reason of a refusal is a passing state of the server, not the channels.
-func passing(reply error) bool {
-	return slices.ContainsFunc([]string{"BUSY ", "LOADING ", "MASTERDOWN "}, func(state string) bool {
-		return redis.HasErrorPrefix(reply, state)
-	})
-}
-
-// lose gives up the link. The next link is opened after a pause, which limits the load on a server that is down. The
-// pause is random, so that processes that lost their connections together do not reconnect together.
+// lose gives up the connection, or the attempt to open one. The next is opened after a pause, which limits the load on a
+// server that is down. The pause is random, so that processes that lost their connections together do not reconnect
+// together.
 func (h *Hub) lose(now time.Time) {
-	if now.Sub(h.link.opened) > h.cfg.MaxBackoff {
+	if now.Sub(h.retryAt) > h.cfg.MaxBackoff {
 		h.backoff = h.cfg.MinBackoff
 	}
 	h.retryAt = now.Add(clock.Jitter(h.backoff))
 	h.backoff = min(2*h.backoff, h.cfg.MaxBackoff)
 	h.disconnect()
+	h.nudge()
 }
 
-// disconnect drops the link, if there is one, and makes every channel wanted again. Channels of a shard are looked up
-// again, because their master may be gone for good. Subscribers of live channels are woken, because they may have missed
-// a message. The others poll anyway.
+// disconnect closes the connection, and makes every channel wanted again. Subscribers of live channels are woken, because
+// they may have missed a message. The others poll anyway. Channels of a shard are looked up again, because their master may
+// be gone for good.
 func (h *Hub) disconnect() {
-	if h.link == nil {
-		return
+	if ps := h.ps; ps != nil {
+		h.all.Go(func() { // go-redis may hold its mutex for as long as a dial
+			var err error
+			defer goroutine.Recover(&err)
+			_ = ps.Close()
+		})
 	}
-	h.link.drop()
-	h.link, h.missed, h.misplaced = nil, 0, false
+	h.ps, h.leaving, h.spoken, h.pinging, h.missed, h.misplaced = nil, 0, false, false, 0, false
 	for _, ch := range slices.Collect(maps.Values(h.channels)) {
 		if len(ch.subs) == 0 { // it lingers, and is not needed on the next connection
 			h.forget(ch)
@@ -326,15 +339,85 @@ func (h *Hub) disconnect() {
 	}
 }
 
-// finish ends the run goroutine. The next subscription starts another one, perhaps before this one has called its last
-// wakes. The two do not depend on each other.
-func (h *Hub) finish() step {
-	h.disconnect()
-	for _, ch := range h.channels {
-		h.forget(ch)
+// confirm handles what is neither a message nor an error.
+func (h *Hub) confirm(ps *redis.PubSub, msg any, now time.Time) {
+	h.mu.Lock()
+	defer h.unlock()
+	if h.ps != ps {
+		return
 	}
-	h.running = false
-	return step{wakes: h.takeWakes(), end: true}
+	h.fresh, h.spoken = now, true
+	m, ok := msg.(*redis.Subscription)
+	if !ok {
+		h.pinging = false
+		h.nudge()
+		return
+	}
+	ch := h.channels[m.Channel]
+	switch subscribed := m.Kind == "subscribe" || m.Kind == "ssubscribe"; {
+	case !subscribed && h.leaving > 0 && (ch == nil || ch.state != live):
+		h.leaving--
+	case ch == nil || ch.state == wanted || !subscribed && h.shards == nil:
+		h.lose(now) // it was not requested
+	case subscribed:
+		delete(h.asked, ch)
+		ch.state, ch.alone = live, false
+		h.noteWakes(ch)
+	default: // the slot of this channel has moved to another node
+		h.noteWakes(ch)
+		h.part(ch)
+		h.shards.astray(ch, h.shards.pause(now))
+	}
+	h.nudge()
+}
+
+// refusal handles an error reply, and reports whether the connection is still good. The server checks all channels of a
+// SUBSCRIBE before it subscribes to any, and the reply does not name the refused channel. So each channel is requested
+// again, alone.
+func (h *Hub) refusal(ps *redis.PubSub, reply error, now time.Time) bool {
+	h.mu.Lock()
+	defer h.unlock()
+	if h.ps != ps {
+		return true
+	}
+	h.fresh, h.spoken = now, true
+	h.nudge()
+	switch n := len(h.asked); {
+	case n == 0 && h.inFlight(): // the user may not use PING or UNSUBSCRIBE; the reply still shows that the connection works
+		h.leaving, h.pinging = 0, false
+		return true
+	case n == 0 || passing(reply): // not for a command of the hub; or the reason is not the channels
+		return false
+	}
+	company := len(h.asked) > 1
+	for ch := range h.asked {
+		if len(ch.subs) == 0 {
+			h.forget(ch)
+			continue
+		}
+		if company {
+			ch.alone = true
+			h.want(ch)
+			continue
+		}
+		delete(h.asked, ch)
+		if h.shards != nil && elsewhere(reply) {
+			h.part(ch)
+			h.shards.astray(ch, h.shards.pause(now))
+			continue
+		}
+		ch.state, ch.alone = refused, true
+		h.noteWakes(ch)
+		ch.after(h.cfg.RefusalRetry, func() { h.want(ch) })
+	}
+	return true
+}
+
+// passing reports whether the reason of a refusal is a passing state of the server, not the channels.
+func passing(reply error) bool {
+	return slices.ContainsFunc([]string{"BUSY ", "LOADING ", "MASTERDOWN "}, func(state string) bool {
+		return redis.HasErrorPrefix(reply, state)
+	})
 }
 
 // forget removes all traces of ch.
@@ -347,11 +430,12 @@ func (h *Hub) forget(ch *channel) {
 
 // part removes ch from the hub, and resets it.
 func (h *Hub) part(ch *channel) {
-	h.wanted.remove(ch)
-	h.refused.remove(ch)
-	h.idle.remove(ch)
+	delete(h.wanted, ch)
+	delete(h.asked, ch)
+	delete(h.idle, ch)
 	delete(h.channels, ch.name)
-	ch.hub, ch.state, ch.sent = nil, wanted, false
+	ch.stop()
+	ch.hub, ch.state, ch.alone = nil, wanted, false
 }
 
 // noteWakes wakes the subscribers of ch once mu is free.
@@ -361,14 +445,24 @@ func (h *Hub) noteWakes(ch *channel) {
 	}
 }
 
-// deliver passes a message that l has read to the subscribers of its channel, if l is still in use.
-func (h *Hub) deliver(l *link, msg *redis.Message, now time.Time) {
+// unlock frees mu, and wakes.
+func (h *Hub) unlock() {
+	wakes := h.wakes
+	h.wakes = nil
+	h.mu.Unlock()
+	for _, wake := range wakes {
+		wake()
+	}
+}
+
+// deliver passes a message to the subscribers of its channel.
+func (h *Hub) deliver(ps *redis.PubSub, msg *redis.Message, now time.Time) {
 	h.mu.Lock()
 	// A copy, because subscriptions may change as soon as mu is free, and no wake is called under mu.
 	var buf [4]*Subscription
 	subs := buf[:0]
-	if h.link == l {
-		l.fresh, h.missed = now, 0
+	if h.ps == ps {
+		h.fresh, h.missed = now, 0
 		if ch := h.channels[msg.Channel]; ch != nil {
 			subs = append(subs, ch.subs...)
 		}
@@ -381,10 +475,4 @@ func (h *Hub) deliver(l *link, msg *redis.Message, now time.Time) {
 			s.message(msg.Payload)
 		}
 	}
-}
-
-func (h *Hub) takeWakes() []func() {
-	wakes := h.wakes
-	h.wakes = nil
-	return wakes
 }

@@ -78,23 +78,28 @@ type Hub struct {
 	kick chan struct{} // holds one: makes the run goroutine look
 
 	// The fields below are guarded by mu.
-	running  bool                // the run goroutine exists; false only if channels is empty
-	channels map[string]*channel // by name; each has subscriptions, or lingers
-	wanted   schedule            // channels to subscribe to: exactly those in state wanted
-	refused  schedule            // channels to request again: exactly those in state refused
-	idle     schedule            // channels to unsubscribe: they were sent, and have no subscriptions
-	suspect  bool                // a PING is requested
-	missed   int                 // messages that are missing since the last one that arrived
+	running  bool                  // the run goroutine exists; false only if channels is empty
+	cancel   context.CancelFunc    // ends what the run goroutine has sent, and its dials
+	channels map[string]*channel   // by name; each has subscriptions, or lingers
+	wanted   map[*channel]struct{} // exactly the channels in state wanted
+	idle     map[*channel]struct{} // channels that have lingered, to be unsubscribed
+	wakes    []func()              // to be called as soon as mu is free
 
-	misplaced bool // some channels belong to another hub
+	ps        *redis.PubSub // the connection in use or being opened; nil if there is none
+	spoken    bool          // the server has sent something on it
+	fresh     time.Time     // when something was last sent or received
+	suspect   bool          // a PING is requested
+	missed    int           // messages that are missing since the last one that arrived
+	misplaced bool          // some channels belong to another hub
 
-	// The fields below are changed by the run goroutine only, under mu.
-	lookAt  time.Time // when it looks again if nothing happens
-	link    *link     // the connection in use or being opened; nil if there is none
-	wakes   []func()  // to be called as soon as mu is free
-	pings   int       // the number of PINGs sent
+	// What is not answered of the command in flight. None of these: no command is in flight.
+	asked   map[*channel]struct{} // of a SUBSCRIBE: exactly the channels in state asked
+	leaving int                   // of an UNSUBSCRIBE: the number of channels
+	pinging bool                  // a PING
+
+	sent    time.Time // when the last command was sent
 	pinged  time.Time // when the last PING was sent
-	moved   time.Time // when a link was last given up because of missed messages
+	moved   time.Time // when a connection was last given up because of missed messages
 	backoff time.Duration
 	retryAt time.Time // no connection is opened before
 }
@@ -113,6 +118,9 @@ func newHub(c *common, rdb Subscriber, cfg Config, v *verbs) *Hub {
 		verbs:    v,
 		kick:     make(chan struct{}, 1),
 		channels: make(map[string]*channel),
+		wanted:   make(map[*channel]struct{}),
+		asked:    make(map[*channel]struct{}),
+		idle:     make(map[*channel]struct{}),
 		backoff:  cfg.MinBackoff,
 	}
 }
@@ -189,10 +197,12 @@ func (h *Hub) Uses(name string) bool {
 func (h *Hub) adopt(ch *channel) {
 	ch.hub = h
 	h.channels[ch.name] = ch
-	h.wanted.put(ch, time.Time{})
+	h.wanted[ch] = struct{}{}
 	if !h.running {
 		h.running = true
-		h.all.Go(h.run)
+		ctx, cancel := context.WithCancel(context.Background())
+		h.cancel = cancel
+		h.all.Go(func() { h.run(ctx) })
 	}
 	h.nudge()
 }
