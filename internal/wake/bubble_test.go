@@ -105,6 +105,7 @@ func TestChannel_UnusedOneLingers(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.Zero(t, b.subscribers("a"))
 		require.Zero(t, b.CurrentConnectionCount())
+		require.Zero(t, b.count("UNSUBSCRIBE"), "the connection is closed instead")
 	})
 }
 

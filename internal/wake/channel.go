@@ -16,7 +16,7 @@ type channel struct {
 	hub   *Hub // nil while Shards look up its hub
 	state state
 	subs  []*Subscription // few: different kinds of lock listen to the same channel
-	timer *time.Timer     // ends its lingering, or its time as a refused channel; nil if it is neither
+	timer *time.Timer     // ends its lingering, or its time as a refused channel
 
 	// alone: a SUBSCRIBE for it was refused, perhaps because of another channel. So it gets one of its own.
 	alone bool

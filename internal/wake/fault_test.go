@@ -228,28 +228,6 @@ func TestSuspicion_FindsASilentConnectionBeforeThePingIsDue(t *testing.T) {
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
 }
 
-func TestConnection_UnrequestedUnsubscriptionReplacesIt(t *testing.T) {
-	t.Parallel()
-	m := miniredis.RunT(t)
-	p := startProxy(t, m.Addr())
-	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
-	w := subscribeLive(t, h, "a")
-	p.inject(t, ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n")
-	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
-}
-
-func TestConnection_UnrequestedErrorReplacesIt(t *testing.T) {
-	t.Parallel()
-	m := miniredis.RunT(t)
-	p := startProxy(t, m.Addr())
-	cfg := config()
-	cfg.PingInterval = time.Hour // else the error may be the answer to a ping
-	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), cfg)
-	w := subscribeLive(t, h, "a")
-	p.inject(t, "-NOPERM go-redis has reconnected and was refused\r\n")
-	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
-}
-
 func TestConnection_DeadServerIsNotBesieged(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,8 +108,9 @@ func (h *Hub) send(ctx context.Context, todo step) {
 	})
 }
 
-// ended is a context that has ended. With it, go-redis writes and reads, but does not dial. Otherwise it would report that a
-// connection is lost only after it has opened another one, which may take as long as a dial.
+// ended is a context that has ended. With it, go-redis writes and reads, but its dial ends at once. Otherwise it would report
+// that a connection is lost only after it has opened another one, which may take as long as a dial. With TLS it still does: its
+// dialer takes no context there.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -126,7 +128,8 @@ func (h *Hub) open(ctx context.Context) (ps *redis.PubSub, err error) {
 	return ps, nil
 }
 
-// call sends a command, and reports whether that succeeded. It ends at about the time at which the connection is given up.
+// call sends a command, and reports whether that succeeded. It may take longer than the hub waits for it, if the dialer or the
+// connection takes no context and no deadline.
 func (h *Hub) call(ctx context.Context, ps *redis.PubSub, todo step) bool {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.AnswerTimeout)
 	defer cancel()
@@ -150,7 +153,8 @@ func (h *Hub) look(now time.Time) step {
 	if h.misled(now) || h.inFlight() && !now.Before(h.deadline()) {
 		h.lose(now)
 	}
-	if h.closed || len(h.channels) == 0 {
+	// If all channels have lingered, they need no UNSUBSCRIBE, because the connection is closed.
+	if h.closed || len(h.channels) == len(h.idle) {
 		h.disconnect()
 		for _, ch := range h.channels {
 			h.forget(ch)
@@ -355,18 +359,18 @@ func (h *Hub) confirm(ps *redis.PubSub, msg any, now time.Time) {
 	}
 	ch := h.channels[m.Channel]
 	switch subscribed := m.Kind == "subscribe" || m.Kind == "ssubscribe"; {
-	case !subscribed && h.leaving > 0 && (ch == nil || ch.state != live):
-		h.leaving--
-	case ch == nil || ch.state == wanted || !subscribed && h.shards == nil:
-		h.lose(now) // it was not requested
-	case subscribed:
+	case subscribed && ch != nil && ch.state == asked:
 		delete(h.asked, ch)
 		ch.state, ch.alone = live, false
 		h.noteWakes(ch)
-	default: // the slot of this channel has moved to another node
+	case !subscribed && h.leaving > 0 && (ch == nil || ch.state != live):
+		h.leaving--
+	case !subscribed && h.shards != nil && ch != nil && ch.state == live: // its slot has moved to another node
 		h.noteWakes(ch)
 		h.part(ch)
 		h.shards.astray(ch, h.shards.pause(now))
+	default:
+		h.lose(now) // it was not requested
 	}
 	h.nudge()
 }
@@ -383,10 +387,15 @@ func (h *Hub) refusal(ps *redis.PubSub, reply error, now time.Time) bool {
 	h.fresh, h.spoken = now, true
 	h.nudge()
 	switch n := len(h.asked); {
-	case n == 0 && h.inFlight(): // the user may not use PING or UNSUBSCRIBE; the reply still shows that the connection works
+	case n == 0 && h.inFlight() && !strings.Contains(reply.Error(), "permissions to access"):
+		// The user may not use PING or UNSUBSCRIBE. The reply still shows that the connection works. (A refusal to access a
+		// channel answers neither of them: go-redis has reconnected.)
 		h.leaving, h.pinging = 0, false
 		return true
-	case n == 0 || passing(reply): // not for a command of the hub; or the reason is not the channels
+	case n == 0: // not for a command of the hub: go-redis has reconnected, and was refused
+		return false
+	case passing(reply):
+		// The reason is not the channels. As refused channels they would wait for RefusalRetry.
 		return false
 	}
 	company := len(h.asked) > 1

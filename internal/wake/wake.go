@@ -56,8 +56,8 @@ type Config struct {
 	// refused (NOPERM).
 	RefusalRetry time.Duration
 
-	// MinBackoff and MaxBackoff bound the pause before a lost connection is replaced. The pause doubles after each
-	// connection that did not last for MaxBackoff. A random part of it, up to one half, is left out.
+	// MinBackoff and MaxBackoff bound the pause before a lost connection is replaced. It doubles with each loss within
+	// MaxBackoff of the end of the last pause. A random part of it, up to one half, is left out.
 	MinBackoff, MaxBackoff time.Duration
 
 	// CloseTimeout bounds Close.
@@ -79,13 +79,13 @@ type Hub struct {
 
 	// The fields below are guarded by mu.
 	running  bool                  // the run goroutine exists; false only if channels is empty
-	cancel   context.CancelFunc    // ends what the run goroutine has sent, and its dials
+	cancel   context.CancelFunc    // ends the dial, and the first command of a connection
 	channels map[string]*channel   // by name; each has subscriptions, or lingers
 	wanted   map[*channel]struct{} // exactly the channels in state wanted
 	idle     map[*channel]struct{} // channels that have lingered, to be unsubscribed
 	wakes    []func()              // to be called as soon as mu is free
 
-	ps        *redis.PubSub // the connection in use or being opened; nil if there is none
+	ps        *redis.PubSub // the connection in use or being opened; nil if there is none yet
 	spoken    bool          // the server has sent something on it
 	fresh     time.Time     // when something was last sent or received
 	suspect   bool          // a PING is requested
