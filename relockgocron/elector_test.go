@@ -2,6 +2,8 @@ package relockgocron_test
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,16 +30,29 @@ func awaitLead(t *testing.T, e *relockgocron.Elector) {
 	redistest.Eventually(t, "it leads", func() bool { return e.IsLeader(t.Context()) == nil })
 }
 
+// answered counts the answers of an Elector to its scheduler.
+type answered struct {
+	*relockgocron.Elector
+	times atomic.Int64
+}
+
+func (a *answered) IsLeader(ctx context.Context) error {
+	defer a.times.Add(1)
+	return a.Elector.IsLeader(ctx)
+}
+
 func TestElector_OneOfSeveralLeadsAndMakesAllRuns(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		lead, name := redistest.Key(t), redistest.Key(t)
 		ran := make(chan int, 1000)
 		var electors []*relockgocron.Elector
+		var answers []*answered
 		var jobs []gocron.Job
 		for n := range nodes {
 			e := electorOf(t, locksOn(t, b.Client(t)), lead)
-			j, _ := addJob(t, started(t, gocron.WithDistributedElector(e)), never(), name, func() { ran <- n })
-			electors, jobs = append(electors, e), append(jobs, j)
+			a := &answered{Elector: e}
+			j, _ := addJob(t, started(t, gocron.WithDistributedElector(a)), never(), name, func() { ran <- n })
+			electors, answers, jobs = append(electors, e), append(answers, a), append(jobs, j)
 			require.ErrorIs(t, e.IsLeader(t.Context()), relockgocron.ErrNotLeader, "before Start")
 		}
 		electors[1].Start()
@@ -45,11 +60,15 @@ func TestElector_OneOfSeveralLeadsAndMakesAllRuns(t *testing.T) {
 		electors[0].Start()
 		electors[2].Start()
 		electors[1].Start() // does nothing
-		for range 5 {
+		for n := range 5 {
 			for _, j := range jobs {
 				require.NoError(t, j.RunNow())
 			}
 			require.Equal(t, 1, redistest.Receive(t, ran))
+			// A scheduler that asks later may ask the next leader.
+			redistest.Eventually(t, "all have asked", func() bool {
+				return !slices.ContainsFunc(answers, func(a *answered) bool { return a.times.Load() <= int64(n) })
+			})
 		}
 		require.NoError(t, electors[1].Stop())
 		require.ErrorIs(t, electors[1].IsLeader(t.Context()), relockgocron.ErrNotLeader)
