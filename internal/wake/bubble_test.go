@@ -121,6 +121,19 @@ func TestChannel_LingeringOneIsNotTakenToANewConnection(t *testing.T) {
 	})
 }
 
+// A Close would wait for the handshake, and the clock of a bubble stands still meanwhile.
+func TestConnection_IsNotClosedDuringItsHandshake(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.dialTime = 4 * time.Second
+		w := subscribe(b.hub, "a")
+		synctest.Wait()
+		w.Close()
+		time.Sleep(10 * time.Second) // it has lingered after three
+		require.Zero(t, b.count("UNSUBSCRIBE"))
+		require.Zero(t, b.CurrentConnectionCount())
+	})
+}
+
 func TestConnection_SilentOneIsPingedOncePerInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		w := subscribe(b.hub, "a")

@@ -153,8 +153,9 @@ func (h *Hub) look(now time.Time) step {
 	if h.misled(now) || h.inFlight() && !now.Before(h.deadline()) {
 		h.lose(now)
 	}
-	// If all channels have lingered, they need no UNSUBSCRIBE, because the connection is closed.
-	if h.closed || len(h.channels) == len(h.idle) {
+	// If all channels have lingered, they need no UNSUBSCRIBE, because the connection is closed. Not during a handshake: until it
+	// ends, nobody can close the connection.
+	if h.closed || len(h.channels) == len(h.idle) && !h.inFlight() {
 		h.disconnect()
 		for _, ch := range h.channels {
 			h.forget(ch)
