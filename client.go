@@ -144,10 +144,10 @@ const releaseWindow = 5 * time.Millisecond
 // nodes are the same server, Lock and TryLock return [ErrInvalidOption], with both addresses. A node
 // whose user lacks the permission +info is not compared.
 //
-// Errors: [ErrInvalidOption] if rdbs is empty, contains nil, the same client or the same address twice,
-// or if an option is invalid. [ErrUnsupported] for a
-// *redis.Ring, WithShardedPubSub, WithReplicas and WithSharedFencing. A handle with one of the last two
-// options returns the same error, and so does a FairMutex, RWMutex or Semaphore.
+// Errors: [ErrInvalidOption] if rdbs is empty, contains nil, the same client or the same address
+// twice, or if an option is invalid. [ErrUnsupported] for a *redis.Ring, WithShardedPubSub,
+// WithReplicas and WithSharedFencing. A handle with one of the last two options returns the same
+// error, and so does a FairMutex, RWMutex or Semaphore.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
 		return nil, fmt.Errorf("%w: NewQuorum needs at least one Redis client; use 3 or 5", ErrInvalidOption)

@@ -15,8 +15,8 @@ import (
 // The registration of a client on Redis while it holds or waits, for WithClientInfo. A hold contains only the
 // client's uuid; with the registration people can find its host and process.
 //
-// No lock depends on it. A command that fails is not repeated before its time, and
-// a registration ends with a lease of its own.
+// No lock depends on it. A command that fails is not repeated before its time, and a registration ends with a lease of
+// its own.
 //
 // Each deployment has its own registrar: if one node of a quorum does not answer, a client that has ended must not stay
 // registered on the others.

@@ -389,8 +389,8 @@ func WithLocalHandoffs(n int) Option {
 }
 
 // WithSafetyPoll limits how long a waiter sleeps if its message is lost. On a quorum the limit is d. On
-// one Redis it is a third of the shortest of 5 s, twice d, and the TTL. Default: 5 s. d must be at
-// least 10 ms.
+// one Redis it is a third of the shortest of 5 s, twice d, and the TTL; if d is less than 50 ms, it is d,
+// but at most 33 ms. Default: 5 s. d must be at least 10 ms.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minSafetyPoll {

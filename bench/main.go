@@ -59,7 +59,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	scenario := flags.String("scenario", "all", "comma-separated `names` of: "+strings.Join(scenarioNames(), ", "))
 	contender := flags.String("contender", "all", "comma-separated `names`, as in the tables; ratios need theirs")
 	flags.IntVar(&c.rounds, "rounds", 5, fmt.Sprintf("how often each cell is measured; %d times with -publish", publishedRounds))
-	flags.DurationVar(&c.duration, "duration", time.Second, fmt.Sprintf("how long one measurement takes, %v with -publish; idle, wake and wanted take 5 times that, hold 10 times, fleet and permits at least ten turns of each process", publishedDuration))
+	flags.DurationVar(&c.duration, "duration", time.Second, fmt.Sprintf("how long one measurement takes, %v with -publish; idle, wake, wake-clients and wanted take 5 times that, hold 10 times, fleet and permits at least ten turns of each process", publishedDuration))
 	flags.StringVar(&c.redis, "redis", "", "`address` of a Redis that nobody else uses; by default one is started")
 	flags.StringVar(&c.markdown, "markdown", "", "`file` to write the tables to, besides standard output")
 	flags.StringVar(&c.svg, "svg", "", "`file` to draw the main results to")

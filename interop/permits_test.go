@@ -50,8 +50,8 @@ func (r permitsReport) log(t *testing.T, rdb *redis.Client, who string) {
 		time.Duration(r.LongestMicros)*time.Microsecond, r.Most)
 }
 
-// Redisson's semaphore is another one, with other keys: it is here to be compared. Its permits have leases that nothing renews, and its
-// waiters have no order.
+// Redisson's semaphore is another one, with other keys: it is here to be compared. Its permits have leases that nothing
+// renews, and its waiters have no order.
 func TestPermits_KeepTheirLimitAsThoseOfJava(t *testing.T) {
 	server := redistest.NewServer(t) // its statistics are of this test alone
 	d := deploymentOn(server)

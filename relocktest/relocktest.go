@@ -114,9 +114,10 @@ const forEver = 100 * 365 * 24 * time.Hour
 // HoldElsewhere does not wait for the lock. The test fails at once if name is already held or waited
 // for, if the name is invalid, if Redis does not answer, or if c was not made by [New]. One round trip.
 //
-// release releases the lock, which wakes the waiters, and blocks until Redis has answered; during an
-// [Outage], until after it. If c has relock.WithMinHold, that counts. Any goroutine may call release. A second call does nothing, and neither
-// does a call after [Lose]. If the release fails for another reason, the test fails but continues.
+// release releases the lock, which wakes the waiters, and blocks until Redis has answered; during
+// an [Outage], until after it. If c has relock.WithMinHold, that counts. Any goroutine may call
+// release. A second call does nothing, and neither does a call after [Lose]. If the release fails
+// for another reason, the test fails but continues.
 func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()) {
 	tb.Helper()
 	p := elsewhere(tb, c, name)

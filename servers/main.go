@@ -1,6 +1,5 @@
 // Command servers runs the tests that need a server, the quickstart with each kind of lock, and the
-// gate's selection of chaos faults on several versions of Redis and Valkey. It prints a table of the
-// results.
+// fault scenarios of chaos on several versions of Redis and Valkey. It prints a table of the results.
 //
 //	go run ./servers                     everything, on each server
 //	go run ./servers -publish            the same, and writes the table into docs/operations.md

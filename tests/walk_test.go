@@ -18,9 +18,9 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// TestWalk_ReportsTheFunctionsOfALock is run by `make walk`, which sees by its coverage which functions one Lock and one Unlock execute:
-// RELOCK_WALK says how many of them there are. It reports how many frames of the library are on the stack when the
-// command is written.
+// TestWalk_ReportsTheFunctionsOfALock is run by `make walk`, which sees by its coverage which functions one Lock and
+// one Unlock execute: RELOCK_WALK says how many of them there are. It reports how many frames of the library are on the
+// stack when the command is written.
 func TestWalk_ReportsTheFunctionsOfALock(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("RELOCK_WALK"))
 	if err != nil {

@@ -28,8 +28,8 @@ var pythonScript string
 // redisPy is the version of the library that is fetched.
 const redisPy = "8.1.0"
 
-// newEnvironment builds the Java peer and fetches the Python library, and builds etcd, if a contender needs them. Without a JDK, Maven or
-// Python it does not: see missing.
+// newEnvironment builds the Java peer and fetches the Python library, and builds etcd, if a contender needs them. Without a
+// JDK, Maven or Python it does not: see missing.
 func newEnvironment(ctx context.Context, contenders []contender) (*environment, error) {
 	dir, err := os.MkdirTemp("", "relock-open-")
 	if err != nil {

@@ -132,5 +132,6 @@ func (r *results) memory() string {
 	return b.String()
 }
 
-// size prints a number of bytes: none if less memory was used afterwards than before, because the rest of the process has released some.
+// size prints a number of bytes: none if less memory was used afterwards than before, because the rest of the process has
+// released some.
 func size(v float64) string { return draw.Thousands(max(0, math.Round(v))) }

@@ -208,8 +208,8 @@ func (r *run) end(h *hold) (certain, over int64) {
 	return certain, over
 }
 
-// inOrder judges the tenures of a name, a chunk at a time. All of one tenure comes before all of the next. So the next chunk needs only one fact from this
-// one: nothing there can have happened before the last call here.
+// inOrder judges the tenures of a name, a chunk at a time. All of one tenure comes before all of the next. So the next chunk
+// needs only one fact from this one: nothing there can have happened before the last call here.
 func (r *run) inOrder(name string, tenures []*tenure) {
 	floor := int64(0)
 	for len(tenures) > 0 {

@@ -8,8 +8,9 @@ import (
 // I7: fair locks are served in order: if a waiter was in the line before another owner asked, it gets the lock first.
 //
 // A waiter is in the line from the answer of Redis that it waits. The tokens show who was served first. An entry is a
-// lease: the waiter may lose it during a fault, or while the traffic or its own process stands still, and then waits at the
-// end of the line, as is documented. A waiter that gives up has no entry. Workers that share an owner are left out, because one request may count for all.
+// lease: the waiter may lose it during a fault, or while the traffic or its own process stands still, and then waits at
+// the end of the line, as is documented. A waiter that gives up has no entry. Workers that share an owner are left out,
+// because one request may count for all.
 func (r *run) order() {
 	by := make(map[string][]*hold)
 	for _, h := range r.holds {

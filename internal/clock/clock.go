@@ -3,10 +3,10 @@ package clock
 
 import "time"
 
-// Instant is a point in time on two clocks. The monotonic clock never jumps but stands
-// still while the machine is suspended; the wall clock goes on but can be set. For the end of
-// a lease, the longer of the two distances counts: a clock that
-// is set forward causes a false loss, but never a hold that outlives its lease.
+// Instant is a point in time on two clocks. The monotonic clock never jumps but stands still
+// while the machine is suspended; the wall clock goes on but can be set. For the end of a
+// lease, the longer of the two distances counts: a clock that is set forward causes a false
+// loss, but never a hold that outlives its lease.
 type Instant struct {
 	Mono, Wall time.Duration
 }

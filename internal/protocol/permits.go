@@ -113,7 +113,8 @@ func (p *Permits) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions,
 	return p.release(ctx, e, t, field, keys.PermitPlaceholder(field), wholeMillis(rest))
 }
 
-// release sends the request of Release; with a placeholder and its life, the request of LeavePlaceholder; and with "", the request of Force.
+// release sends the request of Release; with a placeholder and its life, the request of LeavePlaceholder; and with "",
+// the request of Force.
 func (p *Permits) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, more ...any) (Released, redisexec.Outcome) {
 	e.RequiredKeys = 1 // a line that cannot be had must not keep the permit
 	r, out := p.run(ctx, e, PermitReleaseScript, t.Line, append([]any{field, p.publishCommand(), p.countCommand()}, more...)...)

@@ -45,8 +45,8 @@ func (r *reply) at(i int) any {
 	return nil
 }
 
-// understood completes the outcome of a call by its reply r, and
-// returns the answer that was read from it; none after an error.
+// understood completes the outcome of a call by its reply r, and returns the answer that was read from it; none after
+// an error.
 func understood[T any](answer T, out redisexec.Outcome, r *reply) (T, redisexec.Outcome) {
 	if out = r.complete(out); out.Err != nil {
 		var none T

@@ -176,8 +176,8 @@ func TestPermissions_MissingCommandIsReported(t *testing.T) {
 	}
 }
 
-// keys computes no slot, so its tests have a computation of their own. A server confirms it for the names in which braces may confuse:
-// all words of braces and a letter.
+// keys computes no slot, so its tests have a computation of their own. A server confirms it for the names in which
+// braces may confuse: all words of braces and a letter.
 func TestCluster_DerivedKeysAreInTheSlotOfTheirKey(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.NewServer(t, "--cluster-enabled", "yes").Client(t)

@@ -109,6 +109,19 @@ func TestSkippedEntry_KeepsItsPlace(t *testing.T) {
 	})
 }
 
+// The entries behind it may have shorter leases.
+func TestSkippedEntry_LivesForItsOwnLease(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.dies(1)
+		b.enqueue(you)
+		b.release(me)
+		b.terms.SafetyPoll = MinTTL / 2
+		b.enqueue(them)
+		b.enqueue("uuid-e:1")
+		require.Greater(b.t, b.rdb.PTTL(b.t.Context(), b.entries()).Val(), time.Second)
+	})
+}
+
 func TestSkippedEntry_KeepsItsPlaceIfItsRequestComesAgain(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.dies(1)

@@ -32,8 +32,8 @@ func (p *pipeline) reserve(end time.Time) *wire {
 	return w
 }
 
-// ask sends cmd, for which w was reserved, and waits for the answer. The end that was set ends the wait, and so does the end of ctx, if it is
-// watched: then the answer is pending.
+// ask sends cmd, for which w was reserved, and waits for the answer. The end that was set ends the wait, and so does the end
+// of ctx, if it is watched: then the answer is pending.
 func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 	w.begin(cmd)
 	if watch {

@@ -24,7 +24,7 @@ func Slow(tb testing.TB) {
 }
 
 // Timed leaves a test out unless RELOCK_REQUIRE_REDIS=1. The test runs in real time, and passes only on a machine that has
-// time for it. The gate runs these tests alone.
+// time for it. Beside these tests the gate runs only calculations, with the lowest priority.
 func Timed(tb testing.TB) {
 	tb.Helper()
 	Slow(tb)

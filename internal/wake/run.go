@@ -21,7 +21,7 @@ import (
 //	no connection --a channel is wanted, and the pause is over--> connected, a command in flight
 //	connected, in flight --all of it answered, or refused--> connected, idle --a command to send--> connected, in flight
 //	connected --broken, overdue, misled, or an answer that was not asked for--> no connection, for a pause (lose)
-//	any --no channel is left, or Close--> no goroutine
+//	any --Close, or no channel is left and nothing is in flight--> no goroutine
 //
 // The run goroutine decides what is sent, by the state alone, whenever it is kicked. So one kick stands for any number of
 // changes. It does no I/O: go-redis may hold the mutex of a PubSub for as long as a dial. A command is sent on a goroutine

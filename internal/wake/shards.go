@@ -46,8 +46,7 @@ type Shards struct {
 	retryAt   time.Time // channels that are lost because of the map are not looked up before
 }
 
-// NewShards returns shards that subscribe on the masters of cluster. It starts
-// nothing.
+// NewShards returns shards that subscribe on the masters of cluster. It starts nothing.
 func NewShards(cluster Cluster, cfg Config) *Shards {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Shards{

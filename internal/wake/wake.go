@@ -133,8 +133,7 @@ type common struct {
 	all    sync.WaitGroup // of all goroutines
 }
 
-// A Subscription is one waiter's interest in one channel. It is safe for
-// concurrent use.
+// A Subscription is one waiter's interest in one channel. It is safe for concurrent use.
 type Subscription struct {
 	merged *merged // of a Majority; the other fields are a Hub's
 

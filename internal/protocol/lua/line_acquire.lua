@@ -33,14 +33,14 @@ local has = last and redis.call('hgetall', KEYS[1])
 if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has[1], ':', 1, true) and string.find(has[2], '^[1-9]%d*$')
   and redis.pcall('hexists', KEYS[4], has[1]) == 0 and redis.call('hexists', KEYS[4], ARGV[1]) == 0 then -- see enqueue
   local lease, now = tonumber(ARGV[7]), redis.call('time')
-  local keeps = redis.call('pttl', KEYS[3])
+  local keeps = redis.call('pttl', KEYS[4]) -- which outlives the line if entries were set aside
   if keeps < lease then keeps = ARGV[7] end
   redis.call('pexpire', KEYS[3], keeps)
   local unsubscribed = ARGV[5] ~= '' and redis.pcall('pubsub', ARGV[5], ARGV[9])[2] == 0
   redis.call('hset', KEYS[4], ARGV[1], string.format('%.0f ', now[1] * 1000 + math.floor(now[2] / 1000) + lease) ..
     ARGV[7] .. ' ' .. ARGV[3] .. ' ' .. ARGV[8] .. (unsubscribed and ' 2 ' or ' 0 ') .. ARGV[9]) -- %s would end at a NUL
   redis.call('zadd', KEYS[3], 'nx', last + 1, ARGV[1])
-  redis.call('pexpire', KEYS[3], keeps) -- again, after what may have made it; the entries live as long as the line
+  redis.call('pexpire', KEYS[3], keeps) -- again, after what may have made it
   redis.call('pexpire', KEYS[4], keeps)
   -- mutant: wanted-unannounced/2
   redis.pcall(ARGV[4], 'relock_wanted' .. string.sub(KEYS[3], 12), '') -- see announce

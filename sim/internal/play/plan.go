@@ -242,9 +242,9 @@ func (p *Plan) has(kinds ...What) bool {
 // lossy reports whether Redis may lose a hold before its holder notices.
 func (p *Plan) lossy() bool { return p.has(wipe, failover, remove, clocks) }
 
-// inLine returns the names for which processes have their turns in the order in which they came, and serve all of their waiters
-// in a turn. With a min hold, no local waiter follows. A process that has learned that others want the lock gives way. A waiter that gives up passes its entry to the next waiter of its process
-// only if both use the same options.
+// inLine returns the names for which processes have their turns in the order in which they came, and serve all of their
+// waiters in a turn. With a min hold, no local waiter follows. A process that has learned that others want the lock gives
+// way. A waiter that gives up passes its entry to the next waiter of its process only if both use the same options.
 func (p *Plan) inLine() []string {
 	if len(p.Faults) > 0 || p.Servers > 1 || p.Handoffs < 16 || p.Watches || p.MinHold > 0 || p.Fixed > 0 || p.OwnLease > 0 {
 		return nil

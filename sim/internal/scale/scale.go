@@ -1,5 +1,6 @@
-// Package scale measures how the library scales: with processes that share a name, with goroutines that wait, for a lock or for permits, with names, and
-// with processes that lose Redis at once. Clients and scripts are real, time is virtual.
+// Package scale measures how the library scales: with processes that share a name, with goroutines that wait,
+// for a lock or for permits, with names, and with processes that lose Redis at once. Clients and scripts are
+// real, time is virtual.
 //
 // The files:
 //

@@ -20,14 +20,14 @@ Redisson, and no other keys. It uses SCAN, which does not block Redis, on all ma
 
 OWNER is the client and the owner in it: the beginning of the client's uuid (all of it with --long), then host/pid of a
 relock run, or the number of a goroutine or thread. A semaphore has a row for each permit in use, with its ID and its
-WEIGHT. TTL is the remaining lease; "never ends" means that another program
-has set the key. (min hold) means that the holder has released the lock, and --min-hold keeps it unavailable. WAITERS are
-the waiters in line, and in the queue of Redisson's fair lock. ~2 means that there is no line, but two connections are
-subscribed to releases.
+WEIGHT. TTL is the remaining lease; "never ends" means that another program has set the key. (min hold) means that the
+holder has released the lock, and --min-hold keeps it unavailable. WAITERS are the waiters in line, and in the queue of
+Redisson's fair lock. ~2 means that there is no line, but two connections are subscribed to releases.
 
-With --waits the list has the holders that have waited for another lock for 5 s or more, in their place what they wait for
-and who holds that, and then the deadlocks: holders that wait for each other. Locks whose names do not match PATTERN are not
-followed. With --dot it is a graph for Graphviz. The holders are those of Go programs and of relock run; there are none on a quorum.
+With --waits the list has the holders that have waited for another lock for 5 s or more, in their place what they wait
+for and who holds that, and then the deadlocks: holders that wait for each other. Locks whose names do not match PATTERN
+are not followed. With --dot it is a graph for Graphviz. The holders are those of Go programs and of relock run; there
+are none on a quorum.
 
 On a quorum each node has a column with the TTL on that node: - means that the node does not have this owner, ? that it
 does not answer. NOTE describes where the nodes disagree.`

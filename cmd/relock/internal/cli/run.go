@@ -57,11 +57,11 @@ alone and has ended its first process. If CMD runs in the background and reads f
 is brought to the foreground; relock continues to hold the lock. If a signal such as SIGINT or SIGTERM arrives while
 relock waits, the wait ends, and CMD never starts.
 
-Otherwise relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock renews the
-lock. If renewal fails, the process group of CMD gets SIGTERM, --kill-after before the lease ends, and SIGKILL when that
-time is over. So no other owner gets the lock while CMD runs. (If relock has waited for the lock, the lease is 5s until the
-first renewal, 0.3s later. If no renewal succeeds, CMD gets SIGTERM after half of the 5s.) If the lock was deleted or forced open, CMD gets SIGTERM as
-soon as relock notices this, and SIGKILL after --kill-after.
+Otherwise relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock
+renews the lock. If renewal fails, the process group of CMD gets SIGTERM, --kill-after before the lease ends, and SIGKILL
+when that time is over. So no other owner gets the lock while CMD runs. (If relock has waited for the lock, the lease is
+5s until the first renewal, 0.3s later. If no renewal succeeds, CMD gets SIGTERM after half of the 5s.) If the lock was
+deleted or forced open, CMD gets SIGTERM as soon as relock notices this, and SIGKILL after --kill-after.
 
 If relock itself is killed (SIGKILL), Linux also kills CMD, but not processes that CMD has started. The lock is free
 after --ttl.

@@ -13,10 +13,11 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const stateText = `Show the state of the lock or semaphore NAME on Redis: who holds it, for how much longer, who waits and in which order,
-and the last fencing token. The owner of a permit is its ID, for relock force --permit. It changes nothing.
+const stateText = `Show the state of the lock or semaphore NAME on Redis: who holds it, for how much longer, who waits and in which
+order, and the last fencing token. The owner of a permit is its ID, for relock force --permit. It changes nothing.
 
-Exit codes: 0 if it is held or a permit is in use, 1 if it is free; 64 if the key is not a lock; 69 and 77 as with relock run.`
+Exit codes: 0 if it is held or a permit is in use, 1 if it is free; 64 if the key is not a lock; 69 and 77 as with
+relock run.`
 
 func (a *app) stateCommand() *cobra.Command {
 	cmd := &cobra.Command{

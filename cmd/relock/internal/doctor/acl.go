@@ -20,8 +20,9 @@ type need struct {
 	commands [][]string
 }
 
-// needs are the needs of all kinds: K is the lock, C its counter, L and E its line, M and N the line of a semaphore, Q Java's
-// queue, R a reader's level, W a claim, I what a client says of itself; P, G and X are the channels of a plain lock, of grants, and of a read-write lock.
+// needs are the needs of all kinds: K is the lock, C its counter, L and E its line, M and N the line of a semaphore, Q
+// Java's queue, R a reader's level, W a claim, I what a client says of itself; P, G and X are the channels of a plain
+// lock, of grants, and of a read-write lock.
 var needs = []need{
 	{"Mutex, MultiMutex", Broken, true, commands(`
 		evalsha 0000000000000000000000000000000000000000 1 K; eval x 1 K; hlen K; hexists K f; hgetall K; hset K f 1; hdel K f; pttl K; pexpire K 1; time;

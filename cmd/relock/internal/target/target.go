@@ -1,5 +1,5 @@
-// Package target is the Redis that the command uses: one server, one behind
-// Sentinel, a Cluster, or several of them as a quorum.
+// Package target is the Redis that the command uses: one server, one behind Sentinel, a Cluster, or several
+// of them as a quorum.
 //
 //   - url.go reads the URLs.
 //   - target.go has the connections; settings.go what the URLs do not say of them: TLS and a time-out.
