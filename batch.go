@@ -366,9 +366,10 @@ func (b *batch) holderEnds() {
 // retired first: the caller may lock again before the answer.
 func (b *batch) unanswered(ctx context.Context) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.retire()
-	return redisexec.Outcome{Err: b.failure}.Abandoned(ctx).Err
+	out := redisexec.Outcome{Err: b.failure}
+	b.mu.Unlock()
+	return out.Abandoned(ctx).Err // without mu: ctx may be that of a hold, whose Err locks the hold
 }
 
 // confirmName requests that the name of h be written to Redis, if h is the holder and Redis has another name. It returns

@@ -324,6 +324,36 @@ func TestBatch_AnswerIsReportedWithoutAWait(t *testing.T) {
 	})
 }
 
+func TestBatch_AsksTheContextOfACallerWithoutItsMutex(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		ended, end := context.WithCancel(b.t.Context())
+		end()
+		require.ErrorIs(b.t, b.unanswered(askingContext{ended, func() {
+			require.True(b.t, b.batch.mu.TryLock())
+			b.batch.mu.Unlock()
+		}}), context.Canceled)
+	})
+}
+
+// A rename may give the holder a new name at the moment of the loss.
+func TestBatch_NamesAreRetiredBeforeALossShows(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		old := b.session.identities.Current()
+		b.session.identities.Retire(old)
+		id := b.session.identities.Current()
+		b.batch.mu.Lock()
+		b.batch.name, b.batch.sent = id.Of(b.target, b.first.owner), id.Of(b.target, b.first.owner)
+		b.batch.mu.Unlock()
+		retired := false
+		x := newHoldContext(context.Background(), b.first, b.target)
+		defer x.cancel(nil)
+		x.cancel = func(error) { retired = b.session.identities.Current() != id }
+		b.first.contexts.add(x)
+		b.first.lose(errForced)
+		require.True(b.t, retired)
+	})
+}
+
 // The Unlock of second waits for the next command, which third is to send: it lingered, no hold follows it, and it is about
 // to take the slot. The goroutine that sends renames ends then. If a waiter comes after all, no Unlock waits for its turn.
 func TestBatch_EarlierUnlockIsAnsweredThoughALingeringHoldIsFollowedLate(t *testing.T) {

@@ -111,12 +111,13 @@ func (h *hold) wantedChannel() <-chan struct{} {
 		h.demand = demand
 		x := newHoldContext(context.Background(), h, h.target)
 		h.contexts.add(x)
-		h.watchDemand(x, h.target, sync.OnceFunc(func() { close(demand) }))
+		h.watchDemand(x.Context, h.target, sync.OnceFunc(func() { close(demand) }))
 	}
 	return h.demand
 }
 
-// watchDemand calls wanted whenever another owner is found to wait for a key of t that is in h, until ctx ends. mu is held.
+// watchDemand calls wanted whenever another owner is found to wait for a key of t that is in h, until ctx ends. mu is held:
+// ctx is not a caller's.
 func (h *hold) watchDemand(ctx context.Context, t *keys.Set, wanted func()) {
 	for _, p := range h.queueEntries {
 		if !t.Has(p.gate.id.key) {

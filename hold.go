@@ -59,7 +59,8 @@ type hold struct {
 	changed chan struct{}
 
 	// target and queueEntries go together, key by key. A key of a MultiMutex leaves both when its last open Lock is unlocked.
-	// The goroutine that acquires or ends the hold reads them without mu, because no other goroutine changes them then.
+	// The goroutine that acquires the hold reads them without mu, and so does the one that ends it and has its slot: no other
+	// goroutine changes them then. That of a kind with batches has one key, and needs no slot.
 	target       *keys.Set
 	queueEntries []queueEntry
 

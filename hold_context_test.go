@@ -176,3 +176,79 @@ func (s *contextSet) len() int {
 	defer s.mu.Unlock()
 	return len(s.all)
 }
+
+// An askingContext asks the library in Err, as the context of a hold does.
+type askingContext struct {
+	context.Context
+	ask func()
+}
+
+func (x askingContext) Err() error {
+	x.ask()
+	return x.Context.Err()
+}
+
+// unlocked unlocks m if the Lock that returned err has succeeded.
+func unlocked(m *Mutex, err error) error {
+	if err != nil {
+		return err
+	}
+	return m.Unlock()
+}
+
+func TestContext_IsAskedWithoutAMutex(t *testing.T) {
+	c, key := LocksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
+	names := []string{key + "-1", key + "-2", key + "-3"}
+	both := c.MultiMutex(names[:2], WithOwner("job"))
+	one, third := c.Mutex(names[0], WithOwner("job")), c.Mutex(names[2], WithOwner("job"))
+	all := c.MultiMutex(names, WithOwner("job"))
+	held := []*Mutex{both, third}
+	for _, m := range held {
+		locktest.RequireLocked(t, m)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for which, parent := range map[string]context.Context{"live": t.Context(), "ended": ended} {
+		ctx := askingContext{parent, func() { all.HoldCount() }}
+		for what, call := range map[string]func(m *Mutex) error{
+			"Lock":    func(m *Mutex) error { return unlocked(m, m.Lock(ctx)) },
+			"TryLock": func(m *Mutex) error { _, err := m.TryLock(ctx); return unlocked(m, err) },
+			"Do":      func(m *Mutex) error { return m.Do(ctx, func(ctx context.Context) error { return ctx.Err() }) },
+			"State":   func(m *Mutex) error { _, err := m.State(ctx); return err },
+			"Context": func(m *Mutex) error { return m.Context(ctx).Err() },
+			"Wanted":  func(m *Mutex) error { m.Wanted(ctx); return parent.Err() },
+		} {
+			for kind, m := range map[string]*Mutex{"a hold": both, "a part of a hold": one, "two holds": all} {
+				t.Run(which+"/"+what+" of "+kind, func(t *testing.T) {
+					done := make(chan error, 1)
+					go func() { done <- call(m) }()
+					err := locktest.OutcomeOf(t, done)
+					if parent.Err() == nil {
+						require.NoError(t, err)
+					}
+				})
+			}
+		}
+	}
+	for _, m := range held {
+		locktest.RequireUnlocked(t, m)
+	}
+}
+
+// The context of Wanted is then that of a hold that has ended, or the caller's.
+func TestWanted_AfterTheLossOfOneOfTheHolds(t *testing.T) {
+	c, key := LocksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
+	names := []string{key + "-1", key + "-2"}
+	all := c.MultiMutex(names, WithOwner("job"))
+	locktest.RequireLocked(t, all)
+	one := c.Mutex(names[0], WithOwner("job"))
+	holdOf(one).lose(errForced)
+	done := make(chan error, 1)
+	go func() {
+		<-one.Context(t.Context()).Done()
+		one.Wanted(t.Context())
+		done <- nil
+	}()
+	require.NoError(t, locktest.OutcomeOf(t, done))
+	require.ErrorIs(t, all.Unlock(), ErrLost)
+}

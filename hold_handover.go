@@ -54,7 +54,10 @@ func (h *hold) handOver(s *settings, slotTaken bool) (answer <-chan error, next 
 // successor reserves the ticket of the next local waiter, if that waiter wants the same keys as h and the turn of this
 // process is not over. Redis is asked first only if the slot is taken.
 func (h *hold) successor(limit int, slotTaken bool) (next *queue.Ticket[*hold], how order) {
-	if h.session.closed() { // all waiters leave
+	switch {
+	case h.session.closed(): // all waiters leave
+		return nil, noWaiter
+	case h.kind.rename == nil && !slotTaken: // Redis is asked first, which needs the slot
 		return nil, noWaiter
 	}
 	for _, p := range h.queueEntries[1:] {

@@ -275,13 +275,13 @@ func (m *Mutex) Wanted(ctx context.Context) <-chan struct{} {
 	if holds == nil {
 		return wanted
 	}
-	if len(holds) == 1 && holds[0].target.ID == m.target.ID {
+	if len(holds) == 1 && holds[0].wanting().ID == m.target.ID {
 		return holds[0].wantedChannel()
 	}
 	once, held := sync.OnceFunc(func() { close(wanted) }), contextOfAll(ctx, holds, m.target)
 	for _, h := range holds {
 		h.mu.Lock()
-		h.watchDemand(held, m.target, once)
+		h.watchDemand(held.Context, m.target, once) // whose Err, unlike that of held, does not lock h.mu
 		h.mu.Unlock()
 	}
 	return wanted

@@ -2,6 +2,7 @@ package relock_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,4 +105,29 @@ func TestMulti_HasNoTokenIfOneOfItsHoldsHasNone(t *testing.T) {
 		locktest.RequireUnlocked(t, both)
 		locktest.RequireUnlocked(t, a)
 	})
+}
+
+// The race detector is the judge.
+func TestMulti_KeysLeaveAHoldBesideOtherCallsOfItsOwner(t *testing.T) {
+	c, key := relock.LocksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
+	names := []string{key + "-1", key + "-2"}
+	both, one := c.MultiMutex(names, relock.WithOwner("job")), c.Mutex(names[0], relock.WithOwner("job"))
+	for range 200 {
+		locktest.RequireLocked(t, both)
+		locktest.RequireLocked(t, one)
+		var calls sync.WaitGroup
+		for _, call := range []func(){
+			func() { locktest.RequireUnlocked(t, both) },
+			func() { locktest.RequireUnlocked(t, one) },
+			func() {
+				for range 20 {
+					one.Wanted(t.Context())
+					both.Wanted(t.Context())
+				}
+			},
+		} {
+			calls.Go(call)
+		}
+		calls.Wait()
+	}
 }

@@ -71,20 +71,20 @@ func (h *hold) replan(now clock.Instant) {
 // watch checks the hold, and renews it while a renewal is due.
 func (h *hold) watch() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	w := &h.watchdog
 	if w.awake { // in a hook, for which a loss must not wait
 		h.mu.Unlock()
 		h.check()
 		h.mu.Lock()
 		h.wakeAtDeadline()
+		h.mu.Unlock()
 		return
 	}
 	for h.phase == held {
 		wait, renew := h.plan(h.session.now())
 		if w.awake = wait <= 0; !w.awake {
 			w.timer.Reset(wait)
-			return
+			break
 		}
 		h.mu.Unlock()
 		if renew {
@@ -94,6 +94,7 @@ func (h *hold) watch() {
 		}
 		h.mu.Lock()
 	}
+	h.mu.Unlock() // not deferred: a hook may have ended the goroutine meanwhile (runtime.Goexit)
 }
 
 // wakeAtDeadline schedules a check at the end of the lease, if none is scheduled before. mu is held.
@@ -313,9 +314,15 @@ func (h *hold) lose(why error) {
 		h.mu.Unlock()
 		return
 	}
+	cause := fmt.Errorf("%w: %w", ErrLost, why)
+	told := why // to the Unlocks that wait in the batch
+	if errors.Is(why, lockerr.ErrNotOnRedis) {
+		told = cause
+	}
 	// Before the loss is visible: from then on the owner may unlock, and lock again.
 	h.session.identities.Retire(h.name.Identity)
-	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
+	h.batch.end(told) // retires its names, one of which h may get just now
+	h.end(lost, cause)
 	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
 	event.Cause = causeOf(why)
 	hooks := h.hooks()
@@ -324,10 +331,7 @@ func (h *hold) lose(why error) {
 	}
 	h.mu.Unlock()
 
-	if errors.Is(why, lockerr.ErrNotOnRedis) {
-		why = h.cause // an ErrLost, also for the Unlocks that wait
-	}
-	h.giveUp(why)
+	h.giveUp(told)
 	h.other.wake()
 	h.session.report("Lost", hooks.Lost, h.owner, event)
 }

@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -83,4 +84,17 @@ func TestHooks_ReportFailedRenewals(t *testing.T) {
 		require.Len(t, events.Of("renew failed"), 2)
 		require.ErrorContains(t, events.Of("renew failed")[0].Err, "LOADING")
 	})
+}
+
+// Goexit is not allowed in a hook, but happens: T.FailNow calls it.
+func TestHooks_GoexitOnTheWatchdogEndsOnlyTheRenewals(t *testing.T) {
+	c := LocksOn(t, redistest.Mini(t).Client(t), WithHooks(Hooks{Renewed: func(Event) { runtime.Goexit() }}))
+	m := c.Mutex(redistest.Key(t), WithTTL(minTTL), WithOwner("job"))
+	locktest.RequireLocked(t, m)
+	select {
+	case <-m.Context(t.Context()).Done():
+	case <-time.After(locktest.SoonEnough):
+		require.Fail(t, "the end of the lease went unnoticed")
+	}
+	require.ErrorIs(t, m.Unlock(), ErrLost)
 }
