@@ -9,7 +9,7 @@ import (
 //
 // A waiter is in the line from the answer of Redis that it waits. The tokens show who was served first. An entry is a
 // lease: the waiter may lose it during a fault, or while the traffic or its own process stands still, and then waits at
-// the end of the line, as is documented. A waiter that gives up has no entry. Workers that share an owner are left out,
+// the end of the line, as is documented. While its process is not subscribed, it is skipped. A waiter that gives up has no entry. Workers that share an owner are left out,
 // because one request may count for all.
 func (r *run) order() {
 	by := make(map[string][]*hold)
@@ -45,7 +45,7 @@ func (r *run) orderOf(name string, holds []*hold) {
 
 // excused reports whether h may have lost its entry in the line for a reason.
 func (r *run) excused(h *hold) bool {
-	return r.disturbed(h.called, h.returned) || r.dataLost(h.lock, h.called, h.returned) ||
+	return r.disturbed(h.called, h.returned) || r.dataLost(h.lock, h.called, h.returned) || r.wasDeaf(h.process, h.called, h.returned) ||
 		r.stopped(h.process, h) || r.stopped(director, h)
 }
 

@@ -66,6 +66,16 @@ func TestOrder_FairLocksAreServedInOrder(t *testing.T) {
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
+		{name: "not while the waiter's process is not subscribed", record: func(s *script) {
+			s.deaf(2, -1200, 30)
+			patient(s, 3)
+			hasty(s, 105, 2)
+		}},
+		{name: "also while another process is not subscribed", want: []string{"I7"}, record: func(s *script) {
+			s.deaf(3, -1200, 30)
+			patient(s, 3)
+			hasty(s, 105, 2)
+		}},
 		{name: "not while the waiter is stopped", record: func(s *script) {
 			s.pause(2, 20, 30)
 			patient(s, 3)

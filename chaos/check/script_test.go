@@ -205,6 +205,13 @@ func (s *script) disturbed(from, to int64) *script {
 	return s
 }
 
+// deaf is a fault by which no message may reach a process.
+func (s *script) deaf(process int, from, to int64) *script {
+	s.ops++
+	s.add(from, history.Event{Process: process, Kind: history.Disturbed, Op: s.ops, Deaf: (to - from) * ms})
+	return s
+}
+
 func (s *script) dataLoss(at int64) *script {
 	s.add(at, history.Event{Kind: history.DataLoss})
 	return s

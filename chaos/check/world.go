@@ -14,6 +14,7 @@ type world struct {
 	shocks []window // faults that delay no one, and the period in which their late effects may occur
 	losses []loss   // of data; none unless the rules allow them
 	paused map[int][]window
+	deaf   map[int][]window // when messages may not reach a process
 	killed map[int]int64
 	signs  map[int][]int64 // of life, of each process, in order
 	beats  map[int][]int64 // the signs that come all the time, whatever its workers do
@@ -35,7 +36,7 @@ type loss struct {
 const never = math.MaxInt64
 
 func survey(events []history.Event, rules Rules) world {
-	w := world{rules: rules, paused: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64), beats: make(map[int][]int64)}
+	w := world{rules: rules, paused: make(map[int][]window), deaf: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64), beats: make(map[int][]int64)}
 	faults, shocks := make(map[int]int), make(map[int]int) // by number: the position in w.faults, and in w.shocks
 	for _, e := range events {
 		switch e.Kind {
@@ -47,6 +48,9 @@ func survey(events []history.Event, rules Rules) world {
 				w.faults[i].to = e.At
 			}
 		case history.Disturbed:
+			if e.Deaf > 0 {
+				w.deaf[e.Process] = append(w.deaf[e.Process], window{e.At, e.At + e.Deaf})
+			}
 			end := e.At + int64(rules.TTL)
 			if i, begun := shocks[e.Op]; begun && e.Op != 0 { // it has lasted until now
 				w.shocks[i].to = end
@@ -204,6 +208,11 @@ func (w *world) disturbed(from, to int64) bool {
 // wasPaused reports whether a process was stopped in a period.
 func (w *world) wasPaused(process int, from, to int64) bool {
 	return slices.ContainsFunc(w.paused[process], func(p window) bool { return p.overlaps(from, to) })
+}
+
+// wasDeaf reports whether messages may not have reached a process in a period.
+func (w *world) wasDeaf(process int, from, to int64) bool {
+	return slices.ContainsFunc(w.deaf[process], func(d window) bool { return d.overlaps(from, to) })
 }
 
 // stoodStill reports whether a process did not run for longer than d at a time that overlaps a period.

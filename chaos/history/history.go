@@ -37,6 +37,7 @@ type Event struct {
 	Weight  int     `json:"weight,omitempty"`   // of a LockCall: of the permit that is requested; 0: the lock is no semaphore
 	Limit   int     `json:"limit,omitempty"`    // of a LockCall for a permit: of the request
 	Until   int64   `json:"until,omitempty"`    // of a LockReturn, a Renewed: no later than this the hold is lost unless renewed
+	Deaf    int64   `json:"deaf,omitempty"`     // of a Disturbed: ns for which messages may not reach Process
 	Note    string  `json:"note,omitempty"`     // of the director: what the fault is
 }
 

@@ -92,12 +92,16 @@ func TestRelay_BlackHoleStaysOneAndOtherConnectionsWork(t *testing.T) {
 		relay, through, _ := relayed(t, b, 3)
 		through.Ping(t.Context())
 		relay.ResetLog()
-		relay.BlackHoleCurrent()
+		cut := relay.BlackHoleCurrent()
 		wantTimeout(t, through.WithTimeout(shortly).Ping(t.Context()).Err())
 		if n := relay.Count(Named("ping")); n != 0 {
 			t.Fatalf("%d commands passed", n)
 		}
 		if err := through.Ping(t.Context()).Err(); err != nil { // on a new connection
+			t.Fatal(err)
+		}
+		cut()
+		if err := through.Ping(t.Context()).Err(); err != nil { // that one is not cut
 			t.Fatal(err)
 		}
 	})

@@ -276,13 +276,19 @@ func (r *Relay) Cut() {
 }
 
 // BlackHoleCurrent turns all current connections into black holes for good: they stay open, but no byte passes in either
-// direction. New connections are not affected.
-func (r *Relay) BlackHoleCurrent() {
+// direction. New connections are not affected. cut ends these connections.
+func (r *Relay) BlackHoleCurrent() (cut func()) {
 	r.mu.Lock()
 	r.blackHoled++
 	r.mu.Unlock()
-	for _, c := range r.current() {
+	conns := r.current()
+	for _, c := range conns {
 		c.makeBlackHole()
+	}
+	return func() {
+		for _, c := range conns {
+			c.cut()
+		}
 	}
 }
 

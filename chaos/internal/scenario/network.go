@@ -206,13 +206,17 @@ var cut = stage.Fault{Name: "connections cut", Inject: func(a *stage.Act) error 
 	return nil
 }}
 
+// subscribeTimeout is how long the library waits for the answer to a SUBSCRIBE on a new connection (AnswerTimeout). Meanwhile
+// it polls.
+const subscribeTimeout = 10 * time.Second
+
 // silentSubscriber makes the connection silent on which a process subscribes next.
 var silentSubscriber = stage.Fault{Name: "subscriber silent", Inject: func(a *stage.Act) error {
 	p, relay, err := aim(a)
 	if err != nil {
 		return err
 	}
-	a.Disturb("process %d: the connection on which it subscribes next becomes silent", p.Number)
+	a.Deafen(p, subscribeTimeout, "process %d: the connection on which it subscribes next becomes silent", p.Number)
 	subscribes := redistest.Named("SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE")
 	if a.Rand.IntN(2) == 0 {
 		a.Meets(relay.LoseReply(subscribes))
@@ -226,15 +230,19 @@ var silentSubscriber = stage.Fault{Name: "subscriber silent", Inject: func(a *st
 const readTimeout = 5 * time.Second
 
 // silentProcess turns all current connections of a process into black holes. New ones work, so the fault ends when go-redis
-// has given up the others.
+// has given up the others. Those that it has not used meanwhile are cut: they would be black holes for a later fault.
 var silentProcess = stage.Fault{Name: "process silent", Inject: func(a *stage.Act) error {
 	p := a.Victim()
 	a.Begin("process %d: all its connections are black holes", p.Number)
 	defer a.End()
+	var cuts []func()
 	for _, r := range p.Relays {
-		r.BlackHoleCurrent()
+		cuts = append(cuts, r.BlackHoleCurrent())
 	}
 	a.Hit()
 	a.Lasts(readTimeout)
+	for _, cut := range cuts {
+		cut()
+	}
 	return nil
 }}

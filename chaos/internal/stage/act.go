@@ -35,19 +35,28 @@ func (a *Act) Logf(format string, args ...any) {
 
 // Begin records that the fault is in force from now on: until [Act.End] nothing is promised
 // about how long a waiter waits.
-func (a *Act) Begin(format string, args ...any) { a.note(history.FaultBegin, format, args...) }
+func (a *Act) Begin(format string, args ...any) {
+	a.note(history.Event{Kind: history.FaultBegin}, format, args...)
+}
 
 // End records the end of the fault.
 func (a *Act) End() { a.recordNow(history.Event{Kind: history.FaultEnd}) }
 
 // Disturb records, instead of Begin and End, a fault that delays no waiter for long. A second call records that the fault has
 // lasted until then.
-func (a *Act) Disturb(format string, args ...any) { a.note(history.Disturbed, format, args...) }
+func (a *Act) Disturb(format string, args ...any) {
+	a.note(history.Event{Kind: history.Disturbed}, format, args...)
+}
 
-func (a *Act) note(kind history.Kind, format string, args ...any) {
-	note := fmt.Sprintf(format, args...)
-	a.Logf("%s", note)
-	a.recordNow(history.Event{Kind: kind, Note: note})
+// Deafen is Disturb for a fault by which no messages may reach p for d.
+func (a *Act) Deafen(p *Process, d time.Duration, format string, args ...any) {
+	a.note(history.Event{Process: p.Number, Kind: history.Disturbed, Deaf: int64(d)}, format, args...)
+}
+
+func (a *Act) note(e history.Event, format string, args ...any) {
+	e.Note = fmt.Sprintf(format, args...)
+	a.Logf("%s", e.Note)
+	a.recordNow(e)
 }
 
 func (a *Act) recordNow(e history.Event) {
