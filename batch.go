@@ -369,7 +369,7 @@ func (b *batch) unanswered(ctx context.Context) error {
 	b.retire()
 	out := redisexec.Outcome{Err: b.failure}
 	b.mu.Unlock()
-	return out.Abandoned(ctx).Err // without mu: ctx may be that of a hold, whose Err locks the hold
+	return out.Abandoned(ctx).Err // without mu: ctx may be the context of a hold, and its Err locks the hold
 }
 
 // confirmName requests that the name of h be written to Redis, if h is the holder and Redis has another name. It returns

@@ -45,7 +45,7 @@ func TestBatch_OwnerLocksByANewNameAfterALoss(t *testing.T) {
 			// locked again.
 			stands := sync.OnceFunc(follower.mu.Lock)
 			backend.Miniredis.Server().SetPreHook(func(_ *server.Peer, _ string, args ...string) bool {
-				if slices.Contains(args, protocol.RenameScript.Source) {
+				if slices.Contains(args, protocol.RenameScript.Source()) {
 					stands()
 				}
 				return false

@@ -59,7 +59,7 @@ func newCourse(t *testing.T, d *redistest.Distress, p *redistest.Patient) *cours
 	c.free = b.locks.MultiMutex(p.Names("free"), relock.WithOwner("visitor"), relock.WithFencing())
 	b.m = b.locks.MultiMutex(p.Names("queued"), relock.WithHooks(b.hooks))
 	for _, s := range []*redisexec.Script{protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.ReleaseScript} {
-		require.NoError(t, p.Admin.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, p.Admin.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 	return c
 }

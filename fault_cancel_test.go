@@ -164,7 +164,7 @@ var faultStages = []faultStage{
 
 // asksOf chooses the requests of those who want the lock: for it, or how they stand.
 func asksOf(kind lockKind, key string) redistest.Match {
-	polls := redistest.Script(protocol.LinePollScript.Source)
+	polls := redistest.Script(protocol.LinePollScript.Source())
 	return redistest.With(key).And(func(c redistest.Command) bool { return kind.runs(protocol.AcquireScript)(c) || polls(c) })
 }
 

@@ -140,11 +140,11 @@ func (k lockKind) rival(c *relock.Client, key string, opts ...relock.MutexOption
 func (k lockKind) runs(s *redisexec.Script) redistest.Match {
 	scripts := k.scripts[s]
 	if scripts == nil {
-		return redistest.Script(s.Source)
+		return redistest.Script(s.Source())
 	}
 	return func(command redistest.Command) bool {
 		for _, s := range scripts {
-			if redistest.Script(s.Source)(command) {
+			if redistest.Script(s.Source())(command) {
 				return true
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // waiter is reserved, and granted when the waiter is the holder. There are two orders:
 //
 //	entersFirst   The waiter begins under the lease of the hold that ended, which is proven. A rename follows (batch.go).
-//	redisFirst    One command replaces the name on Redis by that of the waiter, which enters with the answer.
+//	redisFirst    One command replaces the name on Redis by the name of the waiter, which enters with the answer.
 //
 // Redis is asked first if the waiter needs more than the rest of a lease (a token, replicas, a fixed lease), or if the hold can
 // be in no batch: because of its kind, its replicas, or its name, or because its batch is over.

@@ -166,7 +166,7 @@ func TestHold_GrantForAWaiterThatLeftIsNoHold(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	first := holdOf(m)
 
-	handoff := relay.Block(redistest.Script(protocol.RenameScript.Source))
+	handoff := relay.Block(redistest.Script(protocol.RenameScript.Source()))
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
@@ -249,7 +249,7 @@ func TestHold_LostReplyCostsAShortLeaseNothing(t *testing.T) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := LocksOn(t, redistest.NewClient(t, relay.Addr))
 		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript, protocol.LineReleaseScript} {
-			require.NoError(t, b.Client(t).ScriptLoad(t.Context(), s.Source).Err())
+			require.NoError(t, b.Client(t).ScriptLoad(t.Context(), s.Source()).Err())
 		}
 		var err error
 		for range 3 { // on a machine that stalls such a lease is lost rightly

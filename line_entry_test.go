@@ -172,7 +172,7 @@ func TestEntry_GrantAfterItWasLeftToAnotherIsNotLost(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
 		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would report the grant
-		polls := p.relay.Block(redistest.Script(protocol.LinePollScript.Source)).Always()
+		polls := p.relay.Block(redistest.Script(protocol.LinePollScript.Source())).Always()
 		p.t.Cleanup(polls.Release)
 		p.grantWithoutMessage()
 		p.firstGivesUp(1)

@@ -110,7 +110,7 @@ func TestMulti_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
 		require.NoError(t, both.Lock(t.Context()))
 		require.NoError(t, single.Lock(t.Context()))
-		require.NoError(t, b.Client(t).ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
+		require.NoError(t, b.Client(t).ScriptLoad(t.Context(), protocol.ReleaseScript.Source()).Err())
 
 		drop := relay.DropReply(locktest.RunsOf(protocol.ReleaseScript))
 		require.NoError(t, both.Unlock())

@@ -37,7 +37,7 @@ func TestRenewals_OfAThousandLocksTakeFewCommands(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
-		words := map[string]*atomic.Int64{protocol.RenewScript.Digest.(string): {}, protocol.RenewManyScript.Digest.(string): {}}
+		words := map[string]*atomic.Int64{protocol.RenewScript.Digest().(string): {}, protocol.RenewManyScript.Digest().(string): {}}
 		relay := locktest.Relay(t, b.Addr)
 		relay.Latency(100 * time.Microsecond) // renewals that take no time may be answered one after the other
 		rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) {

@@ -79,7 +79,7 @@ func whileABundleGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, 
 		// A command that is kept back keeps others of its connection back, too.
 		b.Miniredis.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
 			runs := func(s *redisexec.Script) bool {
-				return redistest.Script(s.Source)(append(redistest.Command{command}, args...))
+				return redistest.Script(s.Source())(append(redistest.Command{command}, args...))
 			}
 			switch {
 			case runs(protocol.RenewScript):

@@ -295,7 +295,7 @@ func TestRenewals_ForbiddenKeyFailsAlone(t *testing.T) {
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
 	for _, s := range locktest.AllScripts {
-		require.NoError(t, admin.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, admin.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 	user := func(keys string) {
 		require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "resetkeys", keys, "allchannels", "+@all").Err())
@@ -443,12 +443,12 @@ func TestRenewals_WaitForTheirTurnInABusyPipeline(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	dawdle := redisexec.NewScript("return 1") // of no effect
 	for _, s := range []*redisexec.Script{dawdle, protocol.RenewScript} {
-		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 	c := LocksOn(t, rdb, WithTTL(16*time.Second), WithHooks(events.Hooks()))
 	m := c.Mutex(redistest.Key(t), WithRenewInterval(500*time.Millisecond))
 	locktest.RequireLocked(t, m)
-	relay.Delay(120*time.Millisecond, redistest.Script(dawdle.Source)).Always() // and all that follow
+	relay.Delay(120*time.Millisecond, redistest.Script(dawdle.Source())).Always() // and all that follow
 
 	var busy sync.WaitGroup
 	defer busy.Wait()

@@ -35,7 +35,7 @@ func (b *rwBench) atOnce(s *redisexec.Script, args ...any) (text string, life ti
 	var value *redis.StringCmd
 	var left *redis.DurationCmd
 	_, err := b.rdb.TxPipelined(b.t.Context(), func(tx redis.Pipeliner) error {
-		tx.Eval(b.t.Context(), s.Source, []string{t.Keys[0], t.RW.Claim}, append([]any{t.RW.Timeouts}, args...)...)
+		tx.Eval(b.t.Context(), s.Source(), []string{t.Keys[0], t.RW.Claim}, append([]any{t.RW.Timeouts}, args...)...)
 		value, left = tx.Get(b.t.Context(), t.RW.Claim), tx.PTTL(b.t.Context(), t.RW.Claim)
 		return nil
 	})

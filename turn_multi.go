@@ -216,7 +216,7 @@ func (t *multiTurn) keep(n keys.Name, proof clock.Instant) {
 		t.over = time.AfterFunc(now.Until(t.until), a.hold.alarm.Ring)
 	}
 	t.kept.Late = t.kept.Late || n.Late
-	t.last = a.at // after those that it kept before
+	t.last = a.at // after the keys that it kept before
 	// No watchdog renews the keys that it keeps. The second half of the lease is reserved for the request for all keys.
 	if end := proof.After(a.hold.settings.EntryLease() / 2); end.Mono < t.until.Mono {
 		t.until = end

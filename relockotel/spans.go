@@ -154,7 +154,7 @@ func (h *hold) end() {
 	if h.span == nil {
 		return
 	}
-	if !errors.Is(h.failure, relock.ErrLost) { // else it may be that of a lock inside
+	if !errors.Is(h.failure, relock.ErrLost) { // else it may be the error of a lock inside
 		h.note(h.err)
 	}
 	if h.err != nil {

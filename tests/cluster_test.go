@@ -21,7 +21,7 @@ func useEngine(t *testing.T, c *relock.Client, servers ...*redistest.Backend) {
 	for _, b := range servers {
 		rdb := b.Client(t)
 		for _, s := range []*redisexec.Script{protocol.AcquireScript, protocol.ReleaseScript, protocol.RenewScript} {
-			require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
+			require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source()).Err())
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestDistress_LastingMishapIsReportedAndAPassingOneIsNot(t *testing.T) {
 	for name, c := range redistest.Mishaps {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := redistest.NewWay(t, c, protocol.AcquireScript.Source)
+			w := redistest.NewWay(t, c, protocol.AcquireScript.Source())
 			opts := []relock.ClientOption{relock.WithTTL(time.Second), relock.WithRenewInterval(time.Second / 2)}
 			if c.Narrow { // a pipeline needs no connection of the pool
 				opts = append(opts, relock.WithoutPipelining())

@@ -103,7 +103,7 @@ func (c *crowd) harm(r *rand.Rand, held chan<- *redistest.Held) {
 		c.rules[i] = h.Rule
 		held <- h
 	case 5:
-		c.rules[i] = relay.DropReply(redistest.Script(protocol.RenameScript.Source))
+		c.rules[i] = relay.DropReply(redistest.Script(protocol.RenameScript.Source()))
 	}
 }
 

@@ -38,10 +38,10 @@ func ofMulti(c *relock.Client, key string, opts ...relock.MutexOption) *relock.M
 var kindsInLine = map[string]anyKind{"Mutex": ofMutex, "FairMutex": ofFair, "MultiMutex": ofMulti}
 
 // enqueues chooses the requests for the lock or a place in its line.
-var enqueues = redistest.Script(protocol.LineAcquireScript.Source)
+var enqueues = redistest.Script(protocol.LineAcquireScript.Source())
 
 // triesOnly chooses the requests for the lock alone.
-var triesOnly = redistest.Script(protocol.AcquireScript.Source)
+var triesOnly = redistest.Script(protocol.AcquireScript.Source())
 
 func TestLine_ContendedHoldCostsTwoCommandsAndNoTryBeforeTheEntry(t *testing.T) {
 	t.Parallel()
@@ -74,14 +74,14 @@ func TestLine_ContendedHoldCostsTwoCommandsAndNoTryBeforeTheEntry(t *testing.T) 
 		}
 		require.Zero(t, relay.Count(triesOnly), "one that listens gets into the line at once")
 		require.Equal(t, holds, relay.Count(enqueues))
-		require.Equal(t, holds, relay.Count(redistest.Script(protocol.LineReleaseScript.Source)))
+		require.Equal(t, holds, relay.Count(redistest.Script(protocol.LineReleaseScript.Source())))
 		// A poll may come meanwhile, and on a slow machine a hold may last until its lease is raised.
 		usual := []*redisexec.Script{
 			protocol.LineAcquireScript, protocol.LineReleaseScript, protocol.LinePollScript,
 			protocol.RaiseScript, protocol.RenewScript, protocol.RenewManyScript,
 		}
 		others := redistest.Scripts.And(func(c redistest.Command) bool {
-			return !slices.ContainsFunc(usual, func(s *redisexec.Script) bool { return redistest.Script(s.Source)(c) })
+			return !slices.ContainsFunc(usual, func(s *redisexec.Script) bool { return redistest.Script(s.Source())(c) })
 		})
 		require.Zero(t, relay.Count(others))
 		owners[holder].Unlocks(t, locks[holder])
@@ -107,7 +107,7 @@ func enterUnsubscribed(t *testing.T, b *redistest.Backend, key string) *unsubscr
 	locktest.AwaitFairQueue(t, b.Client(t), key, 1)
 	locktest.AwaitSubscribed(t, b.Client(t), key, c)
 	locktest.AwaitStillness(t, relay)
-	w.polls = relay.Block(redistest.Script(protocol.LinePollScript.Source)).Always()
+	w.polls = relay.Block(redistest.Script(protocol.LinePollScript.Source())).Always()
 	t.Cleanup(w.polls.Release)
 	return w
 }

@@ -34,7 +34,7 @@ func TestSemaphore_MinHoldLimitsTheRateUnderLostReplies(t *testing.T) {
 				other := locksOn(t, b.Client(t)).Semaphore("s", limit, opts...)
 				n := 0
 				rule := func(c redistest.Command) bool {
-					if !redistest.Script(script.Source)(c) {
+					if !redistest.Script(script.Source())(c) {
 						return false
 					}
 					n++
@@ -91,7 +91,7 @@ func TestSemaphore_LateCopiesOverfillNothing(t *testing.T) {
 				other := locksOn(t, b.Client(t), relock.WithTTL(6*time.Second)).Semaphore("s", 3)
 				n := 0
 				held := relay.HoldBackSilently(func(c redistest.Command) bool {
-					if !redistest.Script(script.Source)(c) {
+					if !redistest.Script(script.Source())(c) {
 						return false
 					}
 					n++
@@ -252,7 +252,7 @@ func TestSemaphore_LargePermitsAreRenewedAlone(t *testing.T) {
 			permits = append(permits, acquired(t, c.Semaphore(fmt.Sprint("s", i), 1000), 100))
 		}
 		var together atomic.Int64
-		relay.Before(redistest.Script(protocol.PermitRenewScript.Source), func(c redistest.Command) {
+		relay.Before(redistest.Script(protocol.PermitRenewScript.Source()), func(c redistest.Command) {
 			if c[2] != "1" {
 				together.Add(1)
 			}

@@ -63,7 +63,7 @@ func TestSemaphore_LostRepliesOverfillNothing(t *testing.T) {
 				other := locksOn(t, b.Client(t), relock.WithTTL(6*time.Second)).Semaphore("s", 3)
 				n := 0
 				relay.LoseReply(func(c redistest.Command) bool {
-					if !redistest.Script(script.Source)(c) {
+					if !redistest.Script(script.Source())(c) {
 						return false
 					}
 					n++

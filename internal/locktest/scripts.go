@@ -36,10 +36,10 @@ func RunsOf(s *redisexec.Script) redistest.Match { return RunsAmong(InLine, s) }
 // RunsAmong is RunsOf with the given replacements.
 func RunsAmong(scripts map[*redisexec.Script][]*redisexec.Script, s *redisexec.Script) redistest.Match {
 	if scripts[s] == nil {
-		return redistest.Script(s.Source)
+		return redistest.Script(s.Source())
 	}
 	return func(command redistest.Command) bool {
-		return slices.ContainsFunc(scripts[s], func(s *redisexec.Script) bool { return redistest.Script(s.Source)(command) })
+		return slices.ContainsFunc(scripts[s], func(s *redisexec.Script) bool { return redistest.Script(s.Source())(command) })
 	}
 }
 
@@ -53,7 +53,7 @@ func Relay(t *testing.T, addr string) *redistest.Relay {
 	relay := redistest.NewRelay(t, addr)
 	scripts := make(map[string]string)
 	for _, s := range AllScripts {
-		scripts[s.Digest.(string)] = s.Source
+		scripts[s.Digest().(string)] = s.Source()
 	}
 	relay.Teach(scripts)
 	return relay
@@ -64,13 +64,13 @@ func LoadScripts(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	var digests []string
 	for _, s := range AllScripts {
-		digests = append(digests, s.Digest.(string))
+		digests = append(digests, s.Digest().(string))
 	}
 	known, err := rdb.ScriptExists(t.Context(), digests...).Result()
 	require.NoError(t, err)
 	for i, s := range AllScripts {
 		if !known[i] {
-			require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
+			require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source()).Err())
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 var registerSource string
 
 // RegisterScript registers a client, or removes it.
-var RegisterScript = redisexec.NewScript(code(registerSource))
+var RegisterScript = redisexec.NewScript(registerSource)
 
 // Register registers a client by a name for the time of lease, with info: host, process id, program, and since when. If
 // lease is 0, it removes the name. Nothing depends on the outcome.

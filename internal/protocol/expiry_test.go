@@ -121,16 +121,16 @@ func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
 	t.Parallel()
 	sources, met := map[string]string{}, map[string]bool{}
 	for _, s := range allScripts {
-		sources[s.Digest.(string)] = s.Source
+		sources[s.Digest().(string)] = s.Source()
 	}
 	for _, s := range readOnly {
-		met[s.Digest.(string)] = true
+		met[s.Digest().(string)] = true
 	}
 	backend := redistest.Redis(t) // a miniredis takes five times as long, and finds no more
 	mini, prefix := redistest.Mini(t), redistest.Key(t)
 	recorder, b := newExpiring(t, mini, prefix), newExpiring(t, backend, prefix)
 	for _, s := range allScripts {
-		require.NoError(t, recorder.rdb.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, recorder.rdb.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 	for _, c := range expiryCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
 		})
 	}
 	for _, s := range allScripts {
-		require.True(t, met[s.Digest.(string)], "no case runs %s", s.Source)
+		require.True(t, met[s.Digest().(string)], "no case runs %s", s.Source())
 	}
 }
 

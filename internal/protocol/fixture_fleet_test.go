@@ -104,7 +104,7 @@ func multiKind(n int) lockKind {
 func newFleet(t *testing.T, addr string, direct *redis.Client, user func(*redis.Options), kind lockKind, n int) *fleet {
 	t.Helper()
 	for _, s := range allScripts { // so that a rule for one meets a run of it
-		require.NoError(t, direct.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, direct.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 	w := &fleet{t: t, relay: redistest.NewRelay(t, addr), direct: direct, clock: &aheadClock{}}
 	rdb := redis.NewClient(redistest.Options(w.relay.Addr, user, func(o *redis.Options) { o.ReadTimeout = fleetPatience }))

@@ -16,7 +16,7 @@ func (b *linedBench) onRelay(backend *redistest.Backend) (*linedBench, *redistes
 	relay := redistest.NewRelay(b.t, backend.Addr)
 	rdb := redis.NewClient(redistest.Options(relay.Addr))
 	b.t.Cleanup(func() { _ = rdb.Close() })
-	require.NoError(b.t, b.rdb.ScriptLoad(b.t.Context(), AcquireScript.Source).Err())
+	require.NoError(b.t, b.rdb.ScriptLoad(b.t.Context(), AcquireScript.Source()).Err())
 	through := *b
 	through.lined = NewLined(plainOn(b.t, rdb), "p")
 	return &through, relay
@@ -46,8 +46,8 @@ func TestLinedTry_OnFreeOrHeldLockIsOneShortCommand(t *testing.T) {
 		require.NoError(b.t, out.Err)
 		require.False(b.t, g.Held)
 		require.Equal(b.t, me, g.Holder)
-		require.Equal(b.t, 2, relay.Count(redistest.Script(AcquireScript.Source)))
-		require.Zero(b.t, relay.Count(redistest.Script(LineAcquireScript.Source)))
+		require.Equal(b.t, 2, relay.Count(redistest.Script(AcquireScript.Source())))
+		require.Zero(b.t, relay.Count(redistest.Script(LineAcquireScript.Source())))
 	})
 }
 
@@ -62,7 +62,7 @@ func TestLinedTry_OnAFreeLockServesItsLine(t *testing.T) {
 		require.False(b.t, out.Ambiguous)
 		require.Equal(b.t, you, g.Holder)
 		require.Equal(b.t, you, b.holder())
-		require.Equal(b.t, 1, relay.Count(redistest.Script(LineAcquireScript.Source)))
+		require.Equal(b.t, 1, relay.Count(redistest.Script(LineAcquireScript.Source())))
 	})
 }
 
@@ -71,7 +71,7 @@ func TestLinedTry_StaysUncertainAfterTheLine(t *testing.T) {
 	t.Parallel()
 	eachLinedBenchOnRelay(t, func(b *linedBench, relay *redistest.Relay) {
 		b.leaveFree(you)
-		relay.DropReply(redistest.Script(AcquireScript.Source))
+		relay.DropReply(redistest.Script(AcquireScript.Source()))
 		g, out := b.lined.Acquire(b.t.Context(), options, b.on, them, b.terms)
 		require.NoError(b.t, out.Err)
 		require.False(b.t, g.Held)

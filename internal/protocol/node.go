@@ -17,7 +17,7 @@ var serverSource string
 // The scripts of a node of a quorum: see [AcquireScript].
 var (
 	RaiseScript  = withPrelude(raiseSource)
-	ServerScript = redisexec.NewScript(code(serverSource))
+	ServerScript = redisexec.NewScript(serverSource)
 )
 
 // Raise raises the counters of locks that field holds to token; false: field does not hold them. Each node has

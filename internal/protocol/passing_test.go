@@ -34,7 +34,7 @@ func newPassing(t *testing.T) *passing {
 	backend := redistest.Mini(t)
 	b := newRWBench(t, backend.Client(t))
 	for _, s := range allScripts {
-		require.NoError(t, b.rdb.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, b.rdb.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 	sem := keysOf(t, b.on.Keys[0])
 	sem.Semaphore()

@@ -30,7 +30,7 @@ func withoutUsualCase(t *testing.T, source string) string {
 	t.Helper()
 	_, whole, found := strings.Cut(source, "-- prelude\n")
 	require.True(t, found)
-	return withPrelude(whole, linePrelude, permitPrelude).Source
+	return withPrelude(whole, linePrelude, permitPrelude).Source()
 }
 
 // outcome is what a script returned, without times, and what was on Redis after it.
@@ -68,7 +68,7 @@ func TestSemaphore_UsualCaseDecidesAsTheWholeScript(t *testing.T) {
 		const seed = 1
 		random, usual := rand.New(rand.NewPCG(seed, 0)), 0
 		for round := range 40 {
-			short := semaphoreOn{b, semaphoreKeys(t, fmt.Sprint(redistest.Key(t), round, "s")), PermitAcquireScript.Source, PermitReleaseScript.Source}
+			short := semaphoreOn{b, semaphoreKeys(t, fmt.Sprint(redistest.Key(t), round, "s")), PermitAcquireScript.Source(), PermitReleaseScript.Source()}
 			whole := semaphoreOn{b, semaphoreKeys(t, fmt.Sprint(redistest.Key(t), round, "w")),
 				withoutUsualCase(t, permitAcquireSource), withoutUsualCase(t, permitReleaseSource)}
 			for step := range 25 {

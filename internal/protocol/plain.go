@@ -43,26 +43,18 @@ var (
 	StateScript     = withPrelude(stateSource)
 )
 
-// withPrelude puts the prelude, and more of the kind, before source, or where that has the line
-// "-- prelude": then what comes before it is the usual case, which does without.
 func withPrelude(source string, more ...string) *redisexec.Script {
+	return redisexec.NewScript(partsOf(source, more...)...)
+}
+
+// partsOf puts the prelude, and more of the kind, before source, or where that has the line
+// "-- prelude": then what comes before it is the usual case, which does without.
+func partsOf(source string, more ...string) []string {
 	before, after, found := strings.Cut(source, "-- prelude\n")
 	if !found {
 		before, after = "", source
 	}
-	return redisexec.NewScript(code(before + prelude + strings.Join(more, "") + after))
-}
-
-// code returns a script without its comment lines. Redis identifies a script by its hash, so with this a changed comment
-// does not make a new script.
-func code(source string) string {
-	var b strings.Builder
-	for line := range strings.Lines(source) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
-			b.WriteString(line)
-		}
-	}
-	return b.String()
+	return slices.Concat([]string{before, prelude}, more, []string{after})
 }
 
 // Plain is the protocol of Mutex and MultiMutex: a hash at each key, with one field, which contains the owner's hold

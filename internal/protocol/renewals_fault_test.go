@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	runsOfRenew     = redistest.Script(RenewScript.Source)
-	runsOfRenewMany = redistest.Script(RenewManyScript.Source)
+	runsOfRenew     = redistest.Script(RenewScript.Source())
+	runsOfRenewMany = redistest.Script(RenewManyScript.Source())
 )
 
 func TestRenewals_RefusedBundleIsRenewedOneByOne(t *testing.T) {

@@ -140,7 +140,7 @@ func TestRenewals_WriteEvenIfTheLeaseIsLongEnough(t *testing.T) {
 	inOneMillisecond := func(renew func(p redis.Pipeliner)) int {
 		before := writesOn(t, rdb)
 		_, err := rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
-			p.Eval(t.Context(), AcquireScript.Source, names, me, 10_000)
+			p.Eval(t.Context(), AcquireScript.Source(), names, me, 10_000)
 			renew(p)
 			return nil
 		})
@@ -151,10 +151,10 @@ func TestRenewals_WriteEvenIfTheLeaseIsLongEnough(t *testing.T) {
 	none := inOneMillisecond(func(redis.Pipeliner) {})
 	for _, lease := range []int{10_000, 9_000} { // 9 s are less than is left
 		require.Equal(t, none+1, inOneMillisecond(func(p redis.Pipeliner) {
-			p.Eval(t.Context(), RenewScript.Source, names, me, lease)
+			p.Eval(t.Context(), RenewScript.Source(), names, me, lease)
 		}), "%d ms", lease)
 		require.Equal(t, none+1, inOneMillisecond(func(p redis.Pipeliner) {
-			p.Eval(t.Context(), RenewManyScript.Source, names, lease, 1, me)
+			p.Eval(t.Context(), RenewManyScript.Source(), names, lease, 1, me)
 		}), "%d ms, together", lease)
 	}
 }

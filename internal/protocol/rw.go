@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/relock-go/relock/internal/keys"
@@ -46,7 +47,7 @@ var (
 const undeclared = "--!df flags=allow-undeclared-keys\n"
 
 func newReadWriteScript(source string) *redisexec.Script {
-	s := redisexec.NewScript(undeclared + withPrelude(source, rwPrelude).Source)
+	s := redisexec.NewScript(slices.Insert(partsOf(source, rwPrelude), 0, undeclared)...)
 	s.LooksFirst = true
 	return s
 }

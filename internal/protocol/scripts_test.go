@@ -24,10 +24,10 @@ func TestScripts_DeclareBuiltKeysForDragonfly(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
 		for _, s := range allScripts {
-			require.Equal(t, s.LooksFirst, len(s.Source) > len(undeclared) && strings.HasPrefix(s.Source, undeclared))
-			digest, err := rdb.ScriptLoad(t.Context(), s.Source).Result()
+			require.Equal(t, s.LooksFirst, len(s.Source()) > len(undeclared) && strings.HasPrefix(s.Source(), undeclared))
+			digest, err := rdb.ScriptLoad(t.Context(), s.Source()).Result()
 			require.NoError(t, err)
-			require.Equal(t, s.Digest, any(digest))
+			require.Equal(t, s.Digest(), any(digest))
 		}
 	})
 }
@@ -35,6 +35,6 @@ func TestScripts_DeclareBuiltKeysForDragonfly(t *testing.T) {
 func TestScripts_AreSentWithoutComments(t *testing.T) {
 	t.Parallel()
 	for _, s := range allScripts {
-		require.NotRegexp(t, `(?m)^\s*--`, strings.TrimPrefix(s.Source, undeclared))
+		require.NotRegexp(t, `(?m)^\s*--`, strings.TrimPrefix(s.Source(), undeclared))
 	}
 }

@@ -131,9 +131,9 @@ func (o Outcome) Abandoned(ctx context.Context) Outcome {
 // newCall returns the command that runs s, which it contains in full or by its digest.
 func newCall(ctx context.Context, s *Script, full bool, keys, args []any) *call {
 	c := new(call)
-	words := append(c.room[:0], "evalsha", s.Digest, len(keys))
+	words := append(c.room[:0], "evalsha", s.Digest(), len(keys))
 	if full {
-		words[0], words[1] = "eval", s.Source
+		words[0], words[1] = "eval", s.Source()
 	}
 	words = append(words, keys...)
 	c.Cmd = *redis.NewCmd(ctx, append(words, args...)...)

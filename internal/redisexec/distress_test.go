@@ -26,7 +26,7 @@ func TestVerdict_NetworkErrorDependsOnWhetherTheScriptMayHaveRun(t *testing.T) {
 	for name, m := range redistest.Mishaps {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := redistest.NewWay(t, m, touching.Source)
+			w := redistest.NewWay(t, m, touching.Source())
 			x, key := executorOn(t, w.Rdb), redistest.Key(t)
 			x.Unpipelined = x.Unpipelined || m.Narrow // a pipeline needs no connection of the pool
 			m.Befall(w)

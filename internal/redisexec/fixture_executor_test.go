@@ -57,11 +57,11 @@ func relayedTo(t *testing.T, b *redistest.Backend, scripts ...*Script) (*rediste
 func loadScripts(t *testing.T, rdb redis.UniversalClient, scripts ...*Script) {
 	t.Helper()
 	for _, s := range scripts {
-		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 }
 
-func runsOf(s *Script) redistest.Match { return redistest.Script(s.Source) }
+func runsOf(s *Script) redistest.Match { return redistest.Script(s.Source()) }
 
 // meant is the verdict on an error that means that.
 func meant(m redistest.Meaning) verdict {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -12,21 +13,54 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// Script is a Lua script and its digest. It never changes, and is identified by its address:
-// each is made once, when the program starts.
+// Script is a Lua script. It is identified by its address: each is made once, when the program starts.
 type Script struct {
-	Source string // in Lua
-	Digest any    // its SHA-1 in hex, in a box as go-redis takes it
+	parts []string
+
+	assembled sync.Once
+	source    string
+	digest    any // in a box as go-redis takes it
 
 	// LooksFirst: it touches every key that it needs before it changes anything. If it is refused
 	// because a key is not on that node, it may be sent again.
 	LooksFirst bool
 }
 
-// NewScript returns the script with this source.
-func NewScript(source string) *Script {
-	sum := sha1.Sum([]byte(source))
-	return &Script{Source: source, Digest: hex.EncodeToString(sum[:])}
+// NewScript returns the script that consists of parts, each of them whole lines of Lua. It costs nothing until the script
+// is used: a program that imports this library runs few of its scripts, or none, and may run for milliseconds.
+func NewScript(parts ...string) *Script { return &Script{parts: parts} }
+
+// Source returns what is sent: the parts without the lines that are comments. Redis identifies a script by its hash, so
+// a changed comment does not make a new script. A line that begins with "--!" is an instruction to the server.
+func (s *Script) Source() string {
+	s.assembled.Do(s.assemble)
+	return s.source
+}
+
+// Digest returns the SHA-1 of the source, in hex.
+func (s *Script) Digest() any {
+	s.assembled.Do(s.assemble)
+	return s.digest
+}
+
+func (s *Script) assemble() {
+	var b strings.Builder
+	size := 0
+	for _, part := range s.parts {
+		size += len(part)
+	}
+	b.Grow(size)
+	for _, part := range s.parts {
+		for line := range strings.Lines(part) {
+			words := strings.TrimLeft(line, " \t")
+			if !strings.HasPrefix(words, "--") || strings.HasPrefix(words, "--!") {
+				b.WriteString(line)
+			}
+		}
+	}
+	s.source = b.String()
+	sum := sha1.Sum([]byte(s.source))
+	s.digest = hex.EncodeToString(sum[:])
 }
 
 // A cache records which scripts have to be sent to a server in full. A script is fifty times as long as its digest, so

@@ -76,8 +76,7 @@ func (s *Storage) took(name string, m *relock.Mutex) {
 	s.held[name] = append(s.held[name], m)
 }
 
-// give returns the handle to unlock, or nil: a lost one first, so that it is not that of the next
-// goroutine.
+// give returns the handle to unlock, or nil. A lost one comes first, so that the next goroutine does not get it.
 func (s *Storage) give(name string) *relock.Mutex {
 	s.mu.Lock()
 	defer s.mu.Unlock()
