@@ -105,8 +105,7 @@ type attempt struct {
 // until Redis grants them. Unless h waits, it tries once, and not at all if another local owner is before it; false,
 // nil means that the lock is taken. After a failure nothing remains, here or on Redis, that is not being undone.
 func (h *hold) acquire(ctx context.Context, r *record) (granted bool, err error) {
-	a := &h.first.attempt
-	*a = attempt{hold: h, ctx: ctx, record: r, longestSleep: h.settings.EntryPoll()}
+	a := &attempt{hold: h, ctx: ctx, record: r, longestSleep: h.settings.EntryPoll()}
 	a.turn = h.kind.newTurn(a)
 	asked := false
 	defer func() {
@@ -125,7 +124,6 @@ func (h *hold) acquire(ctx context.Context, r *record) (granted bool, err error)
 		if err == nil {
 			h.forgetUndos() // of tries on the way
 		}
-		*a = attempt{}
 	}()
 	for {
 		if ready, err := a.turn.await(); !ready {

@@ -86,10 +86,9 @@ type hold struct {
 	lingered bool  // it is detached, and lingers, or has lingered (hold_linger.go)
 
 	first struct { // saves allocations: most holds need one of each
-		slot    slot
-		entry   [1]queueEntry
-		ticket  queue.Ticket[*hold]
-		attempt attempt // used by the goroutine that acquires the hold
+		slot   slot
+		entry  [1]queueEntry
+		ticket queue.Ticket[*hold]
 	}
 }
 

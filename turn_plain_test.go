@@ -130,8 +130,7 @@ func TestMultiAttempt_HandOverWhoseLeaseHasEndedIsGivenBack(t *testing.T) {
 		for _, p := range holder.queueEntries {
 			require.True(t, p.ticket.Join())
 		}
-		h.first.attempt = attempt{hold: h.hold, ctx: b.t.Context(), record: h.record}
-		turn := newMultiTurn(&h.first.attempt).(*multiTurn)
+		turn := newMultiTurn(&attempt{hold: h.hold, ctx: b.t.Context(), record: h.record}).(*multiTurn)
 		turn.wants = true
 		asks := make(chan bool, 1)
 		go func() {
