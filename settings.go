@@ -72,7 +72,7 @@ func defaultSettings() clientSettings {
 	return clientSettings{
 		pipelined: true,
 		settings: settings{
-			Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
+			Terms:         protocol.Terms{TTL: protocol.UsualTTL, Renewed: true, SafetyPoll: 5 * time.Second},
 			reentrant:     true,
 			localHandoffs: 16,
 			deadlockCheck: 5 * time.Second,

@@ -67,7 +67,7 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 		return l.take(ctx, e, t, field, s)
 	}
 	e.RequiredKeys = 1 // the line says only whether the lock is free
-	r, out := l.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
+	r, out := l.run(ctx, e, AcquireScript, t.Lined, field, s.ttl())
 	g, out := understood(r.grant(t, false), out, &r)
 	// If there is no grant, and the holder is the empty string, the lock is free, and has a line. Its entries may belong to
 	// dead processes, or wait during a turn of foreign waiters. Only the other script can find out.
@@ -99,7 +99,7 @@ func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	default:
 		e.RequiredKeys = 1
 	}
-	args := append([]any{field, s.TTL.Milliseconds(), keepFor(s), l.publishCommand(), l.countCommand(), strict}, entry...)
+	args := append([]any{field, s.ttl(), keepFor(s), l.publishCommand(), l.countCommand(), strict}, entry...)
 	r, out := l.run(ctx, e, LineAcquireScript, t.Line, args...)
 	g := r.grant(t, s.Fencing)
 	if g.Waits {

@@ -65,7 +65,7 @@ func (p *Permits) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.
 
 // take sends the request of Acquire, or, with the parts of an entry, the request of Enqueue.
 func (p *Permits) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
-	args := []any{field, s.TTL.Milliseconds(), s.Limit, p.publishCommand(), p.countCommand()}
+	args := []any{field, s.ttl(), s.Limit, p.publishCommand(), p.countCommand()}
 	r, out := p.run(ctx, e, PermitAcquireScript, t.Line, append(args, entry...)...)
 	return understood(r.grant(t, false), out, &r)
 }

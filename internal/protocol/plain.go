@@ -112,7 +112,7 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if p.lined {
 		keys = slices.Concat(keys, t.Lines)
 	}
-	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), counters}
+	args := []any{field, s.ttl(), len(t.Keys), s.CounterLife.Milliseconds(), counters}
 	if len(t.Keys) == 1 && !s.Fencing { // the usual case, which the script recognizes by the missing arguments
 		args = args[:2]
 	}
@@ -123,7 +123,7 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 // Reenter implements [Protocol].
 func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
 	// The counts are absolute. So a repeated copy changes nothing.
-	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds()}
+	args := []any{field, s.ttl(), len(t.Keys), s.CounterLife.Milliseconds()}
 	for _, count := range counts {
 		args = append(args, count)
 	}
@@ -184,7 +184,7 @@ func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 
 // handOff is Handoff for a kind of rename.lua.
 func (p *Plain) handOff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, kind, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	args := []any{from, to, s.TTL.Milliseconds(), kind, len(t.Keys), s.CounterLife.Milliseconds()}
+	args := []any{from, to, s.ttl(), kind, len(t.Keys), s.CounterLife.Milliseconds()}
 	if len(t.Keys) == 1 && !s.Fencing {
 		args = args[:4]
 	}

@@ -79,14 +79,14 @@ func (p *ReadSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys
 // Take is Acquire for an owner that holds the write side under the name writes, unless that is empty. waits: if the lock is
 // taken, the process of the holder is to know.
 func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string, waits bool) (Grant, redisexec.Outcome) {
-	args := p.announcing(t, waits, t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
+	args := p.announcing(t, waits, t.RW.Timeouts, field, s.ttl(), writes)
 	r, out := p.run(ctx, e, RWReadScript, t.WithClaim(false), args...)
 	return r.reads(t, out, s.TTL, r.grant)
 }
 
 // Reenter implements [Protocol].
 func (p *ReadSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, _ bool, counts []int) (Grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.TTL.Milliseconds(), counts[0])
+	r, out := p.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.ttl(), counts[0])
 	return r.reads(t, out, s.TTL, r.grantOrLost)
 }
 
@@ -109,7 +109,7 @@ func (p *WriteSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *key
 
 // Take is Acquire for a writer. If it finds readers, it claims the lock for the time claim. waits is as for ReadSide.Take.
 func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration, waits bool) (Grant, redisexec.Outcome) {
-	args := p.announcing(t, waits, t.RW.Timeouts, field, s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
+	args := p.announcing(t, waits, t.RW.Timeouts, field, s.ttl(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
 	r, out := p.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), args...)
 	return understood(r.grant(t, s.Fencing), out, &r)
 }

@@ -5,6 +5,11 @@ import "time"
 // MinTTL is the shortest lease.
 const MinTTL = 100 * time.Millisecond
 
+// UsualTTL is the lease of handles without an option for it.
+const UsualTTL = 30 * time.Second
+
+var boxedTTL any = UsualTTL.Milliseconds()
+
 // Terms are the options of a handle that its requests contain, or depend on.
 type Terms struct {
 	TTL         time.Duration // whole milliseconds
@@ -13,6 +18,14 @@ type Terms struct {
 	CounterLife time.Duration // 0: for ever
 	SafetyPoll  time.Duration
 	Limit       int // of a semaphore: a permit is granted if the weights in use stay within it
+}
+
+// ttl returns the TTL for the scripts, in milliseconds.
+func (s *Terms) ttl() any {
+	if s.TTL == UsualTTL {
+		return boxedTTL // which costs no allocation
+	}
+	return s.TTL.Milliseconds()
 }
 
 // An entry in the line has a lease, which polls extend. It bounds the time for which a waiter that died unnoticed delays
