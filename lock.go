@@ -281,7 +281,7 @@ func (m *Mutex) Wanted(ctx context.Context) <-chan struct{} {
 	once, held := sync.OnceFunc(func() { close(wanted) }), contextOfAll(ctx, holds, m.target)
 	for _, h := range holds {
 		h.mu.Lock()
-		h.watchDemand(held.Context, m.target, once) // its Err does not lock h.mu; the Err of held does
+		h.watchDemand(held.Context, m.target, once) // The Err of held.Context does not lock h.mu. The Err of held does.
 		h.mu.Unlock()
 	}
 	return wanted

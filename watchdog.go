@@ -315,13 +315,13 @@ func (h *hold) lose(why error) {
 		return
 	}
 	cause := fmt.Errorf("%w: %w", ErrLost, why)
-	failure := why // to the Unlocks that wait in the batch
+	answer := why // of the Unlocks that wait in the batch
 	if errors.Is(why, lockerr.ErrNotOnRedis) {
-		failure = cause
+		answer = cause
 	}
 	// Before the loss is visible: from then on the owner may unlock, and lock again.
 	h.session.identities.Retire(h.name.Identity)
-	h.batch.end(failure) // retires its names: h may get one of them just now
+	h.batch.end(answer) // retires its names: h may get one of them just now
 	h.end(lost, cause)
 	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
 	event.Cause = causeOf(why)
@@ -331,7 +331,7 @@ func (h *hold) lose(why error) {
 	}
 	h.mu.Unlock()
 
-	h.giveUp(failure)
+	h.giveUp(answer)
 	h.other.wake()
 	h.session.report("Lost", hooks.Lost, h.owner, event)
 }

@@ -171,7 +171,7 @@ func (s *settings) serve(ctx context.Context, m *relock.Mutex, lead func(ctx con
 	return t
 }
 
-// inTerm returns the context of a term. It is the context of the hold, and ends earlier if the leader gives way. It is derived in this order
+// inTerm returns the context of a term. It ends with the hold, or earlier if the leader gives way. It is derived in this order
 // because the Err of the context of a hold looks at the lease, and the Err of a context derived from that does not. end frees what
 // giving way needs.
 func (s *settings) inTerm(ctx context.Context, m *relock.Mutex) (term context.Context, end func()) {

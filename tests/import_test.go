@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program that imports the library may be a command that runs for milliseconds, one of many that start at once. So the
-// library does its work when it is first used. Scripts, above all, are assembled then: all of them took 2 MB and 3 ms.
+// A program that imports the library may end after milliseconds, and be one of many that start together. So the library
+// works when it is first used. To assemble all scripts, for example, takes 1 MB and 3 ms.
 func TestImport_CostsNextToNothing(t *testing.T) {
 	t.Parallel()
 	const enough = 32 << 10

@@ -69,7 +69,7 @@ func (r *run) gone(c *call) int64 {
 // delayed reports whether messages from or to the process of c may have been late or lost in a period.
 func (r *run) delayed(c *call, from, to int64) bool {
 	from -= int64(r.rules.TTL)
-	return r.disturbed(from, to) || r.wasUnsubscribed(c.process, from, to) || r.wasPaused(c.process, from, to) || r.wasPaused(director, from, to)
+	return r.disturbed(from, to) || r.missedMessages(c.process, from, to) || r.wasPaused(c.process, from, to) || r.wasPaused(director, from, to)
 }
 
 // onlyHolder reports whether no other hold than h, and no min hold of another one, keeps c waiting in a period.

@@ -45,7 +45,7 @@ func (r *run) orderOf(name string, holds []*hold) {
 
 // excused reports whether h may have lost its entry in the line for a reason.
 func (r *run) excused(h *hold) bool {
-	return r.disturbed(h.called, h.returned) || r.dataLost(h.lock, h.called, h.returned) || r.wasUnsubscribed(h.process, h.called, h.returned) ||
+	return r.disturbed(h.called, h.returned) || r.dataLost(h.lock, h.called, h.returned) || r.missedMessages(h.process, h.called, h.returned) ||
 		r.stopped(h.process, h) || r.stopped(director, h)
 }
 

@@ -67,12 +67,12 @@ func TestOrder_FairLocksAreServedInOrder(t *testing.T) {
 			hasty(s, 105, 2)
 		}},
 		{name: "not while the waiter's process is not subscribed", record: func(s *script) {
-			s.unsubscribed(2, -1200, 30)
+			s.noMessages(2, -1200, 30)
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
 		{name: "also while another process is not subscribed", want: []string{"I7"}, record: func(s *script) {
-			s.unsubscribed(3, -1200, 30)
+			s.noMessages(3, -1200, 30)
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},

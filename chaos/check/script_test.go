@@ -205,10 +205,10 @@ func (s *script) disturbed(from, to int64) *script {
 	return s
 }
 
-// unsubscribed is a fault by which no message may reach a process.
-func (s *script) unsubscribed(process int, from, to int64) *script {
+// noMessages is a fault by which no message may reach a process.
+func (s *script) noMessages(process int, from, to int64) *script {
 	s.ops++
-	s.add(from, history.Event{Process: process, Kind: history.Disturbed, Op: s.ops, Unsubscribed: (to - from) * ms})
+	s.add(from, history.Event{Process: process, Kind: history.Disturbed, Op: s.ops, NoMessages: (to - from) * ms})
 	return s
 }
 

@@ -9,15 +9,15 @@ import (
 
 // world has the faults of the director, and the times in which processes did not run.
 type world struct {
-	rules        Rules
-	faults       []window
-	shocks       []window // faults that delay no one, and the period in which their late effects may occur
-	losses       []loss   // of data; none unless the rules allow them
-	paused       map[int][]window
-	unsubscribed map[int][]window // when messages may not reach a process
-	killed       map[int]int64
-	signs        map[int][]int64 // of life, of each process, in order
-	beats        map[int][]int64 // the signs that come all the time, whatever its workers do
+	rules      Rules
+	faults     []window
+	shocks     []window // faults that delay no one, and the period in which their late effects may occur
+	losses     []loss   // of data; none unless the rules allow them
+	paused     map[int][]window
+	noMessages map[int][]window // when messages may not reach a process
+	killed     map[int]int64
+	signs      map[int][]int64 // of life, of each process, in order
+	beats      map[int][]int64 // the signs that come all the time, whatever its workers do
 }
 
 // window is a period of time, ends included.
@@ -36,7 +36,7 @@ type loss struct {
 const never = math.MaxInt64
 
 func survey(events []history.Event, rules Rules) world {
-	w := world{rules: rules, paused: make(map[int][]window), unsubscribed: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64), beats: make(map[int][]int64)}
+	w := world{rules: rules, paused: make(map[int][]window), noMessages: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64), beats: make(map[int][]int64)}
 	faults, shocks := make(map[int]int), make(map[int]int) // by number: the position in w.faults, and in w.shocks
 	for _, e := range events {
 		switch e.Kind {
@@ -48,8 +48,8 @@ func survey(events []history.Event, rules Rules) world {
 				w.faults[i].to = e.At
 			}
 		case history.Disturbed:
-			if e.Unsubscribed > 0 {
-				w.unsubscribed[e.Process] = append(w.unsubscribed[e.Process], window{e.At, e.At + e.Unsubscribed})
+			if e.NoMessages > 0 {
+				w.noMessages[e.Process] = append(w.noMessages[e.Process], window{e.At, e.At + e.NoMessages})
 			}
 			end := e.At + int64(rules.TTL)
 			if i, begun := shocks[e.Op]; begun && e.Op != 0 { // it has lasted until now
@@ -210,9 +210,9 @@ func (w *world) wasPaused(process int, from, to int64) bool {
 	return slices.ContainsFunc(w.paused[process], func(p window) bool { return p.overlaps(from, to) })
 }
 
-// wasUnsubscribed reports whether messages may not have reached a process in a period.
-func (w *world) wasUnsubscribed(process int, from, to int64) bool {
-	return slices.ContainsFunc(w.unsubscribed[process], func(d window) bool { return d.overlaps(from, to) })
+// missedMessages reports whether messages may not have reached a process in a period.
+func (w *world) missedMessages(process int, from, to int64) bool {
+	return slices.ContainsFunc(w.noMessages[process], func(d window) bool { return d.overlaps(from, to) })
 }
 
 // stoodStill reports whether a process did not run for longer than d at a time that overlaps a period.

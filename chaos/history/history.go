@@ -22,23 +22,23 @@ type Event struct {
 	Kind    Kind   `json:"kind"`
 	Lock    string `json:"lock,omitempty"` // names of a MultiMutex are joined by commas
 
-	Owner        string  `json:"owner,omitempty"`   // who acts: unique over all processes, the same for those who share a fixed owner
-	Outcome      Outcome `json:"outcome,omitempty"` // of a return
-	Err          string  `json:"err,omitempty"`
-	Depth        int     `json:"depth,omitempty"`        // levels of the owner on the lock, this one included
-	Count        int     `json:"count,omitempty"`        // what HoldCount, or State, says that Depth is
-	Token        int64   `json:"token,omitempty"`        // fencing
-	Wait         int64   `json:"wait,omitempty"`         // of a LockCall: ns until its context ends; 0: never
-	MinHold      int64   `json:"min_hold,omitempty"`     // of a LockCall: ns for which no other owner gets the lock, though it is unlocked before
-	Try          bool    `json:"try,omitempty"`          // of a LockCall: it does not wait
-	Fixed        bool    `json:"fixed,omitempty"`        // of a LockCall: the lease is not to be renewed
-	Fair         bool    `json:"fair,omitempty"`         // of a LockCall: it is served in order
-	Read         bool    `json:"read,omitempty"`         // it is about the read side of a read-write lock
-	Weight       int     `json:"weight,omitempty"`       // of a LockCall: of the permit that is requested; 0: the lock is no semaphore
-	Limit        int     `json:"limit,omitempty"`        // of a LockCall for a permit: of the request
-	Until        int64   `json:"until,omitempty"`        // of a LockReturn, a Renewed: no later than this the hold is lost unless renewed
-	Unsubscribed int64   `json:"unsubscribed,omitempty"` // of a Disturbed: ns for which messages may not reach Process
-	Note         string  `json:"note,omitempty"`         // of the director: what the fault is
+	Owner      string  `json:"owner,omitempty"`   // who acts: unique over all processes, the same for those who share a fixed owner
+	Outcome    Outcome `json:"outcome,omitempty"` // of a return
+	Err        string  `json:"err,omitempty"`
+	Depth      int     `json:"depth,omitempty"`       // levels of the owner on the lock, this one included
+	Count      int     `json:"count,omitempty"`       // what HoldCount, or State, says that Depth is
+	Token      int64   `json:"token,omitempty"`       // fencing
+	Wait       int64   `json:"wait,omitempty"`        // of a LockCall: ns until its context ends; 0: never
+	MinHold    int64   `json:"min_hold,omitempty"`    // of a LockCall: ns for which no other owner gets the lock, though it is unlocked before
+	Try        bool    `json:"try,omitempty"`         // of a LockCall: it does not wait
+	Fixed      bool    `json:"fixed,omitempty"`       // of a LockCall: the lease is not to be renewed
+	Fair       bool    `json:"fair,omitempty"`        // of a LockCall: it is served in order
+	Read       bool    `json:"read,omitempty"`        // it is about the read side of a read-write lock
+	Weight     int     `json:"weight,omitempty"`      // of a LockCall: of the permit that is requested; 0: the lock is no semaphore
+	Limit      int     `json:"limit,omitempty"`       // of a LockCall for a permit: of the request
+	Until      int64   `json:"until,omitempty"`       // of a LockReturn, a Renewed: no later than this the hold is lost unless renewed
+	NoMessages int64   `json:"no_messages,omitempty"` // of a Disturbed: ns for which messages may not reach Process
+	Note       string  `json:"note,omitempty"`        // of the director: what the fault is
 }
 
 // Kind is the kind of an event.

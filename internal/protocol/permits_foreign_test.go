@@ -97,7 +97,7 @@ func TestSemaphore_LocksRefuseItAndWriteNothing(t *testing.T) {
 	})
 }
 
-// A key that is free while waiters of another kind have a line: the first to ask gets it, and the others are told.
+// A key that is free while waiters of another kind have a line: the first to ask gets it, and the others are notified.
 func TestSemaphore_NoLockIsGrantedToItsWaiters(t *testing.T) {
 	eachPermitBench(t, func(b *permitBench) {
 		lock := keysOf(b.t, b.on.Keys[0])

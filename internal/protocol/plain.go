@@ -43,12 +43,13 @@ var (
 	StateScript     = withPrelude(stateSource)
 )
 
+// withPrelude returns the script of source, with the prelude and more of the kind.
 func withPrelude(source string, more ...string) *redisexec.Script {
 	return redisexec.NewScript(partsOf(source, more...)...)
 }
 
-// partsOf puts the prelude, and more of the kind, before source, or where that has the line
-// "-- prelude": then what comes before it is the usual case, which does without.
+// partsOf returns the parts of that script. The prelude comes first, or where source has the line "-- prelude". The part
+// of source before that line is the usual case, which needs no prelude.
 func partsOf(source string, more ...string) []string {
 	before, after, found := strings.Cut(source, "-- prelude\n")
 	if !found {

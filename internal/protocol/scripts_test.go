@@ -31,10 +31,3 @@ func TestScripts_DeclareBuiltKeysForDragonfly(t *testing.T) {
 		}
 	})
 }
-
-func TestScripts_AreSentWithoutComments(t *testing.T) {
-	t.Parallel()
-	for _, s := range allScripts {
-		require.NotRegexp(t, `(?m)^\s*--`, strings.TrimPrefix(s.Source(), undeclared))
-	}
-}

@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// Script is a Lua script. It is identified by its address: each is made once, when the program starts.
+// Script is a Lua script. It is identified by its address: each is one variable of a package.
 type Script struct {
 	parts []string
 
@@ -26,12 +26,12 @@ type Script struct {
 	LooksFirst bool
 }
 
-// NewScript returns the script that consists of parts, each of them whole lines of Lua. It costs nothing until the script
-// is used: a program that imports this library runs few of its scripts, or none, and may run for milliseconds.
+// NewScript returns the script that consists of parts, each of which is whole lines of Lua. The parts are assembled when
+// the script is first used: a program that imports this library may end after milliseconds, and few programs use all scripts.
 func NewScript(parts ...string) *Script { return &Script{parts: parts} }
 
-// Source returns what is sent: the parts without the lines that are comments. Redis identifies a script by its hash, so
-// a changed comment does not make a new script. A line that begins with "--!" is an instruction to the server.
+// Source returns what is sent: the parts, without lines that are comments. Redis identifies a script by its hash, so a
+// changed comment does not make a new script. Lines that begin with "--!" are instructions to the server, and are kept.
 func (s *Script) Source() string {
 	s.assembled.Do(s.assemble)
 	return s.source

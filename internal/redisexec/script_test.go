@@ -15,6 +15,12 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
+func TestScript_IsSentWithoutComments(t *testing.T) {
+	t.Parallel()
+	s := NewScript("--!df flags\n-- a\n", "local b = 1 -- b\n  -- c\n\t--d\n", "return b")
+	require.Equal(t, "--!df flags\nlocal b = 1 -- b\nreturn b", s.Source())
+}
+
 var evals = redistest.Named("EVAL")
 
 // forgetful is an executor behind a relay to a server that does not have the script.

@@ -76,7 +76,7 @@ func (s *Storage) took(name string, m *relock.Mutex) {
 	s.held[name] = append(s.held[name], m)
 }
 
-// give returns the handle to unlock, or nil. A lost one comes first, so that the next goroutine does not get it.
+// give returns the handle to unlock, or nil. A lost handle comes first, so that the next goroutine does not get it.
 func (s *Storage) give(name string) *relock.Mutex {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ func (l *Locker) Unlock(context.Context, *sql.DB) error {
 	return m.Unlock()
 }
 
-// give returns the handle to unlock, or nil. A lost one comes first, so that the next goroutine does not get it.
+// give returns the handle to unlock, or nil. A lost handle comes first, so that the next goroutine does not get it.
 func (l *Locker) give() *relock.Mutex {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -216,7 +216,7 @@ var silentSubscriber = stage.Fault{Name: "subscriber silent", Inject: func(a *st
 	if err != nil {
 		return err
 	}
-	a.Unsubscribe(p, subscribeTimeout, "process %d: the connection on which it subscribes next becomes silent", p.Number)
+	a.DisturbMessages(p, subscribeTimeout, "process %d: the connection on which it subscribes next becomes silent", p.Number)
 	subscribes := redistest.Named("SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE")
 	if a.Rand.IntN(2) == 0 {
 		a.Meets(relay.LoseReply(subscribes))

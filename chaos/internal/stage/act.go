@@ -48,9 +48,9 @@ func (a *Act) Disturb(format string, args ...any) {
 	a.note(history.Event{Kind: history.Disturbed}, format, args...)
 }
 
-// Unsubscribe is Disturb for a fault by which no messages may reach p for d.
-func (a *Act) Unsubscribe(p *Process, d time.Duration, format string, args ...any) {
-	a.note(history.Event{Process: p.Number, Kind: history.Disturbed, Unsubscribed: int64(d)}, format, args...)
+// DisturbMessages is Disturb for a fault by which no messages may reach p for d.
+func (a *Act) DisturbMessages(p *Process, d time.Duration, format string, args ...any) {
+	a.note(history.Event{Process: p.Number, Kind: history.Disturbed, NoMessages: int64(d)}, format, args...)
 }
 
 func (a *Act) note(e history.Event, format string, args ...any) {
