@@ -220,27 +220,24 @@ func (a *attempt) doubted(n keys.Name, g protocol.Grant, out redisexec.Outcome) 
 }
 
 // answered judges the answer to a request for n. A grant counts if the required replicas have it, and its lease is
-// proven here. Otherwise it is undone, and a failure.
-func (a *attempt) answered(n keys.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
+// proven here. Otherwise it is undone, and a failure: g is empty then, and out has the error.
+func (a *attempt) answered(n keys.Name, g *protocol.Grant, out *redisexec.Outcome) {
+	if out.Err == nil && g.Held {
+		n.Token, n.Absent, n.Late = g.Token, g.Absent, n.Late || out.Late()
+		if out.Unconfirmed != nil { // a failover could lose it: it does not count
+			a.hold.undoName(n, a.hold.settings.TTL)
+			out.Err, out.Permanent = out.Unconfirmed, true
+		} else {
+			// The lease counts from before the request was sent: it ends here no later than on Redis.
+			a.hold.receive(n, out.Sent, a.hold.settings.TTL, out.LeaseLeft)
+			if a.hold.late() {
+				out.Err = errLate
+			}
+		}
+	}
 	if out.Err != nil {
-		return protocol.Grant{}, out
+		*g = protocol.Grant{}
 	}
-	if !g.Held {
-		return g, out
-	}
-	n.Token, n.Absent, n.Late = g.Token, g.Absent, n.Late || out.Late()
-	if out.Unconfirmed != nil { // a failover could lose it: it does not count
-		a.hold.undoName(n, a.hold.settings.TTL)
-		out.Err, out.Permanent = out.Unconfirmed, true
-		return protocol.Grant{}, out
-	}
-	// The lease counts from before the request was sent: it ends here no later than on Redis.
-	a.hold.receive(n, out.Sent, a.hold.settings.TTL, out.LeaseLeft)
-	if a.hold.late() {
-		out.Err = errLate
-		return protocol.Grant{}, out
-	}
-	return g, out
 }
 
 // failed decides what an error means for the attempt: nil if it goes on. A newcomer returns the error at once, unless it

@@ -321,15 +321,22 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	if out.Err != nil {
 		return h.abandon(out.Err)
 	}
-	var lost error
+	err := minHoldUnconfirmed(out)
 	if !answer.Ours {
-		lost = h.notOurs(began, out)
+		err = h.notOurs(began, out)
 		h.releasePlaceholders(answer, t, n, keep)
 	}
+	h.leaveFor(answer, out.Sent, marks, crowded)
+	return err
+}
+
+// leaveFor leaves the local queues after the answer to a release that was sent at sent. marks are the numbers of wake-ups
+// before it. If crowded, the local waiters give way to those that the release woke.
+func (h *hold) leaveFor(answer protocol.Released, sent clock.Instant, marks []uint64, crowded bool) {
 	for i, p := range h.queueEntries {
 		p.gate.answered()
 		if len(h.queueEntries) == 1 && !answer.Placeholder {
-			p.gate.seesLine(lineIs(answer.Granted), out.Sent)
+			p.gate.seesLine(lineIs(answer.Granted), sent)
 		}
 		if h.kind.lined != nil && crowded && !answer.Granted {
 			p.gate.beginForeignTurn(h.session.now())
@@ -347,10 +354,6 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 		p.ticket.Leave()
 	}
 	h.other.released(answer)
-	if !answer.Ours {
-		return lost
-	}
-	return minHoldUnconfirmed(out)
 }
 
 // notOurs returns the error after an answer that h does not hold the keys on Redis, to a command that was sent at began.

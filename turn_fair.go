@@ -88,7 +88,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		return a.tryFree()
 	}
 	g, out := t.waiter.enqueue(a.newName())
-	if g, out = a.answered(t.waiter.name, g, out); g.Held { // an entry is no hold: replicas need not confirm it
+	if a.answered(t.waiter.name, &g, &out); g.Held { // an entry is no hold: replicas need not confirm it
 		a.hold.queueEntries[0].gate.seesLine(lineUnknown, out.Sent)
 		out = t.confirm()
 		g.Held = out.Err == nil

@@ -131,15 +131,13 @@ func (t *mutexTurn) getInLine() {
 
 // ask acquires the lock if it is free. If the lock is taken, or other processes used it just now, it asks
 // for the lock or an entry in the line.
-func (t *mutexTurn) ask() (protocol.Grant, redisexec.Outcome) {
+func (t *mutexTurn) ask() (g protocol.Grant, out redisexec.Outcome) {
 	a := t.a
 	// It was refused, or this process received messages about the name. Then one request for the lock or an entry is
 	// better than two.
 	if t.line == nil && a.hold.waits && (a.queued || a.hold.session.uses(a.hold.target.Channels[0])) {
 		t.getInLine()
 	}
-	var g protocol.Grant
-	var out redisexec.Outcome
 	if t.line != nil {
 		g, out = t.line.ask()
 	} else {
@@ -214,12 +212,12 @@ func (t *mutexTurn) bequeath() {
 
 // tryFree acquires the lock if it is free and the line is empty. If the line has an entry, the script refuses even if
 // the lock is free: newcomers do not overtake.
-func (a *attempt) tryFree() (protocol.Grant, redisexec.Outcome) {
+func (a *attempt) tryFree() (g protocol.Grant, out redisexec.Outcome) {
 	n := a.newName()
 	// The request sets the whole TTL, so the lease need not be extended soon.
-	g, out := a.hold.kind.lined.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
+	g, out = a.hold.kind.lined.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
 	a.doubted(n, g, out)
-	if g, out = a.answered(n, g, out); g.Held {
+	if a.answered(n, &g, &out); g.Held {
 		a.hold.queueEntries[0].gate.seesLine(lineUnknown, out.Sent)
 	}
 	return g, out

@@ -66,7 +66,7 @@ func (t *plainTurn) askAs(n keys.Name) (protocol.Grant, redisexec.Outcome) {
 func (t *plainTurn) answered(n keys.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	a.doubted(n, g, out)
-	if g, out = a.answered(n, g, out); out.Err != nil {
+	if a.answered(n, &g, &out); out.Err != nil {
 		return g, out
 	}
 	// If a poll returns what a message should have announced, the subscription is suspect.

@@ -148,7 +148,7 @@ func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	t.writes = writes != ""
 	g, out := a.hold.kind.reads.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, writes, a.queued)
 	a.doubted(n, g, out)
-	if g, out = a.answered(n, g, out); out.Err == nil {
+	if a.answered(n, &g, &out); out.Err == nil {
 		a.suspect(g)
 	}
 	return g, out

@@ -62,13 +62,13 @@ func keepFor(s *Terms) any {
 
 // Acquire acquires the lock if it is free and its line is empty. Usually it is, or it is held: then a
 // script with fewer words is enough. Only if the lock is free and has a line, the script for the line follows.
-func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
+func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (g Grant, out redisexec.Outcome) {
 	if l.strict || s.Fencing {
 		return l.take(ctx, e, t, field, s)
 	}
 	e.RequiredKeys = 1 // the line says only whether the lock is free
-	r, out := l.run(ctx, e, AcquireScript, t.Lined, field, s.ttl())
-	g, out := understood(r.grant(t, false), out, &r)
+	r := l.run(ctx, e, AcquireScript, t.Lined, field, s.ttl())
+	g, out = understood(r.grant(t, false), &r)
 	// If there is no grant, and the holder is the empty string, the lock is free, and has a line. Its entries may belong to
 	// dead processes, or wait during a turn of foreign waiters. Only the other script can find out.
 	if out.Err != nil || g.Held || g.Holder != "" {
@@ -100,12 +100,12 @@ func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 		e.RequiredKeys = 1
 	}
 	args := append([]any{field, s.ttl(), keepFor(s), l.publishCommand(), l.countCommand(), strict}, entry...)
-	r, out := l.run(ctx, e, LineAcquireScript, t.Line, args...)
+	r := l.run(ctx, e, LineAcquireScript, t.Line, args...)
 	g := r.grant(t, s.Fencing)
 	if g.Waits {
 		g.Token = r.integer(4)
 	}
-	return understood(g, out, &r)
+	return understood(g, &r)
 }
 
 // Waiter is a waiter in the line of a lock, in a poll.
@@ -126,23 +126,22 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 		}
 		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keep)
 	}
-	r, out := l.run(ctx, e, LinePollScript, t.Line, args...)
-	return r.polled(t, len(waiters), out)
+	r := l.run(ctx, e, LinePollScript, t.Line, args...)
+	return r.polled(t, len(waiters))
 }
 
 // polled returns the states of n waiters for the lock t in the reply to a poll, and the outcome of the call.
-func (r *reply) polled(t *keys.Set, n int, out redisexec.Outcome) ([]EntryStatus, Grant, redisexec.Outcome) {
+func (r *reply) polled(t *keys.Set, n int) ([]EntryStatus, Grant, redisexec.Outcome) {
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
-		_, out = understood(Grant{}, out, r)
-		return nil, Grant{}, out
+		return nil, Grant{}, r.out
 	}
 	g := Grant{TTL: r.ttl(1), Holder: r.text(2)}
 	all := make([]EntryStatus, n)
 	for i := range all {
 		all[i] = r.entryStatus(3+2*i, t)
 	}
-	g, out = understood(g, out, r)
+	g, out := understood(g, r)
 	if out.Err != nil { // no part is returned: half a reply must not decide about any entry
 		all = nil
 	}
@@ -178,6 +177,6 @@ func (l *Lined) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if !l.usual() {
 		args = append(args, l.publishCommand(), l.countCommand())
 	}
-	r, out := l.run(ctx, e, LineReleaseScript, t.Line, args...)
-	return understood(r.releasedInLine(), out, &r)
+	r := l.run(ctx, e, LineReleaseScript, t.Line, args...)
+	return understood(r.releasedInLine(), &r)
 }

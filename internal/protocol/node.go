@@ -24,9 +24,9 @@ var (
 // created a token by its own clock, and the highest is the token of the lock. The other nodes have to store it, or a
 // later majority could create a lower one.
 func (p *Plain) Raise(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, token int64) (bool, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RaiseScript, t.LocksAndCounters(true),
+	r := p.run(ctx, e, RaiseScript, t.LocksAndCounters(true),
 		field, len(t.Keys), s.CounterLife.Milliseconds(), token)
-	return understood(r.grantOrLost(t, true).Held, out, &r)
+	return understood(r.grantOrLost(t, true).Held, &r)
 }
 
 // ReleaseQuietly releases locks without a majority, and wakes no one, because no waiter waits for a message about them.
@@ -37,16 +37,16 @@ func (p *Plain) ReleaseQuietly(ctx context.Context, e redisexec.CallOptions, t *
 		args = append(args, "", 0) // no channel, and a count of 0
 	}
 	args = append(args, p.publishCommand())
-	r, out := p.run(ctx, e, ReleaseScript, t.Locks(), args...)
-	return understood(r.released().Ours, out, &r)
+	r := p.run(ctx, e, ReleaseScript, t.Locks(), args...)
+	return understood(r.released().Ours, &r)
 }
 
 // Server returns the run id of the server that serves key now. It is unique, and changes when the server is started. "":
 // it is not available, because the user may not use INFO, or the server is no Redis.
 func (p *Plain) Server(ctx context.Context, e redisexec.CallOptions, key string) (string, redisexec.Outcome) {
-	r, out := p.run(ctx, e, ServerScript, []any{key})
-	if redisexec.Replied(out.Err) {
-		return "", redisexec.Outcome{Sent: out.Sent}
+	r := p.run(ctx, e, ServerScript, []any{key})
+	if redisexec.Replied(r.out.Err) {
+		return "", redisexec.Outcome{Sent: r.out.Sent}
 	}
-	return understood(r.text(0), out, &r)
+	return understood(r.text(0), &r)
 }

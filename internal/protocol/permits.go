@@ -66,8 +66,8 @@ func (p *Permits) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.
 // take sends the request of Acquire, or, with the parts of an entry, the request of Enqueue.
 func (p *Permits) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
 	args := []any{field, s.ttl(), s.Limit, p.publishCommand(), p.countCommand()}
-	r, out := p.run(ctx, e, PermitAcquireScript, t.Line, append(args, entry...)...)
-	return understood(r.grant(t, false), out, &r)
+	r := p.run(ctx, e, PermitAcquireScript, t.Line, append(args, entry...)...)
+	return understood(r.grant(t, false), &r)
 }
 
 // Poll implements [Queued].
@@ -76,8 +76,8 @@ func (p *Permits) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	for _, w := range waiters {
 		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), w.Terms.Limit)
 	}
-	r, out := p.run(ctx, e, PermitPollScript, t.Line, args...)
-	return r.polled(t, len(waiters), out)
+	r := p.run(ctx, e, PermitPollScript, t.Line, args...)
+	return r.polled(t, len(waiters))
 }
 
 // mostBundled is the largest weight of a permit that is renewed in one command with others. Each unit of the weight is a
@@ -99,8 +99,8 @@ func (p *Permits) renewAlone(ctx context.Context, e redisexec.CallOptions, t *ke
 
 // renewMany does what Plain.renewMany does.
 func (p *Permits) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
-	r, out := p.run(ctx, e, PermitRenewScript, keys, append([]any{lease.Milliseconds()}, fields...)...)
-	return understood(r.lost(len(fields)), out, &r)
+	r := p.run(ctx, e, PermitRenewScript, keys, append([]any{lease.Milliseconds()}, fields...)...)
+	return understood(r.lost(len(fields)), &r)
 }
 
 // Release implements [Protocol]. It gives up the permit and the entry in the line, and serves the line.
@@ -117,12 +117,12 @@ func (p *Permits) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions,
 // the request of Force.
 func (p *Permits) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, more ...any) (Released, redisexec.Outcome) {
 	e.RequiredKeys = 1 // a line that cannot be had must not keep the permit
-	r, out := p.run(ctx, e, PermitReleaseScript, t.Line, append([]any{field, p.publishCommand(), p.countCommand()}, more...)...)
+	r := p.run(ctx, e, PermitReleaseScript, t.Line, append([]any{field, p.publishCommand(), p.countCommand()}, more...)...)
 	if status, _ := r.at(0).(int64); status < 0 && !r.bare {
 		r.refuse(status, t)
-		return understood(Released{}, out, &r)
+		return understood(Released{}, &r)
 	}
-	return understood(r.releasedInLine(), out, &r)
+	return understood(r.releasedInLine(), &r)
 }
 
 // Force implements [Protocol]. fields is one permit. If it is the name of a waiter, nothing changes for that waiter.
@@ -134,14 +134,14 @@ func (p *Permits) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 // State implements [Protocol]. Fields are the permits whose lease is not over.
 func (p *Permits) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (KeyState, redisexec.Outcome) {
 	e.RequiredKeys = 1
-	r, out := p.run(ctx, e, PermitStateScript, t.Line)
+	r := p.run(ctx, e, PermitStateScript, t.Line)
 	if status := r.integer(0); status != 1 {
 		r.refuse(status, t)
-		return understood(KeyState{}, out, &r)
+		return understood(KeyState{}, &r)
 	}
 	s := KeyState{Waiting: int(r.integer(1))}
 	for i := 2; i < len(r.values); i += 2 { // member, rest of its lease; an odd end is a surprise
 		s.Fields, s.Leases = append(s.Fields, r.text(i)), append(s.Leases, r.ttl(i+1))
 	}
-	return understood(s, out, &r)
+	return understood(s, &r)
 }

@@ -36,6 +36,11 @@ func ReleaseUntil(ctx context.Context, p Protocol, e redisexec.CallOptions, t *k
 	if rest <= 0 || freed == nil {
 		return p.Release(ctx, e, t, field, counts)
 	}
+	return releaseReserved(ctx, p, e, t, freed, field, counts, until, rest)
+}
+
+// releaseReserved is ReleaseUntil while the min hold lasts, for rest. freed has the keys with the count 0.
+func releaseReserved(ctx context.Context, p Protocol, e redisexec.CallOptions, t, freed *keys.Set, field string, counts []int, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
 	answer, out := p.LeavePlaceholder(ctx, e, freed, field, until, rest)
 	answer.Placeholder = true
 	if out.Err != nil || len(freed.Keys) == len(t.Keys) {
@@ -72,14 +77,14 @@ func (p *Plain) leavePlaceholder(ctx context.Context, e redisexec.CallOptions, t
 		args = append(args, channel)
 	}
 	e.RequiredKeys = len(t.Keys)
-	r, out := p.run(ctx, e, PlaceholderScript, all, args...)
-	return understood(r.released(), out, &r)
+	r := p.run(ctx, e, PlaceholderScript, all, args...)
+	return understood(r.released(), &r)
 }
 
 // LeavePlaceholder implements [Protocol].
 func (p *readWrite) LeavePlaceholder(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
 	to := keys.Placeholder(field, until)
-	r, out := p.run(ctx, e, RWPlaceholderScript, t.Locks(), t.RW.Timeouts, field, to, keys.AsReader(to),
+	r := p.run(ctx, e, RWPlaceholderScript, t.Locks(), t.RW.Timeouts, field, to, keys.AsReader(to),
 		wholeMillis(rest), p.publishCommand(), t.Channels[0])
-	return understood(r.released(), out, &r)
+	return understood(r.released(), &r)
 }

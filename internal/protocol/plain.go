@@ -82,14 +82,13 @@ func NewBundlingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	return p
 }
 
-// run executes a script. The reply of a failed call is empty. The values that are read from it do not matter, because
-// understood returns none of them after an error.
-func (p *Plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, keys []any, args ...any) (reply, redisexec.Outcome) {
-	value, out := p.Exec.Run(ctx, e, s, keys, args...)
-	if out.Err != nil {
-		return reply{}, out
-	}
-	return newReply(value), out
+// run executes a script. Scripts answer with integers, texts and lists of those. Anything else, such as a map of RESP3, is
+// unexpected for the method that reads it.
+func (p *Plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, keys []any, args ...any) (r reply) {
+	r.value, r.out = p.Exec.Run(ctx, e, s, keys, args...)
+	values, list := r.value.([]any)
+	r.values, r.bare = values, !list
+	return r
 }
 
 // publishCommand returns the command that wakes the waiters of a lock. A sharded channel is on the key's node, because it
@@ -117,8 +116,8 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if len(t.Keys) == 1 && !s.Fencing { // the usual case, which the script recognizes by the missing arguments
 		args = args[:2]
 	}
-	r, out := p.run(ctx, e, AcquireScript, keys, args...)
-	return understood(r.grant(t, s.Fencing), out, &r)
+	r := p.run(ctx, e, AcquireScript, keys, args...)
+	return understood(r.grant(t, s.Fencing), &r)
 }
 
 // Reenter implements [Protocol].
@@ -128,8 +127,8 @@ func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	for _, count := range counts {
 		args = append(args, count)
 	}
-	r, out := p.run(ctx, e, ReenterScript, t.LocksAndCounters(mint), args...)
-	return understood(r.grantOrLost(t, mint), out, &r)
+	r := p.run(ctx, e, ReenterScript, t.LocksAndCounters(mint), args...)
+	return understood(r.grantOrLost(t, mint), &r)
 }
 
 // Renew implements [Protocol].
@@ -142,8 +141,8 @@ func (p *Plain) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 
 // renewAlone is Renew as a command of its own. It creates no key: a lost hold stays lost.
 func (p *Plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RenewScript, t.Locks(), field, lease.Milliseconds())
-	return understood(r.flag(), out, &r)
+	r := p.run(ctx, e, RenewScript, t.Locks(), field, lease.Milliseconds())
+	return understood(r.flag(), &r)
 }
 
 // renewMany is renewAlone for several holds, one for each field. All have the same number of keys, and keys lists them
@@ -151,8 +150,8 @@ func (p *Plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys
 // of all of them is unknown.
 func (p *Plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
 	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
-	r, out := p.run(ctx, e, RenewManyScript, keys, args...)
-	return understood(r.lost(len(fields)), out, &r)
+	r := p.run(ctx, e, RenewManyScript, keys, args...)
+	return understood(r.lost(len(fields)), &r)
 }
 
 // Release implements [Protocol].
@@ -173,8 +172,8 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 		args = args[:2]
 	}
 	e.RequiredKeys = len(t.Keys) // a lock is released even if the queue of Java's fair lock cannot be read
-	r, out := p.run(ctx, e, ReleaseScript, keys, args...)
-	return understood(r.released(), out, &r)
+	r := p.run(ctx, e, ReleaseScript, keys, args...)
+	return understood(r.released(), &r)
 }
 
 // Handoff implements [Protocol]. The same script sets the new owner's lease and token. So no other owner can come between
@@ -189,17 +188,17 @@ func (p *Plain) handOff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if len(t.Keys) == 1 && !s.Fencing {
 		args = args[:4]
 	}
-	r, out := p.run(ctx, e, RenameScript, t.LocksAndCounters(s.Fencing), args...)
-	return understood(r.grantOrLost(t, s.Fencing), out, &r)
+	r := p.run(ctx, e, RenameScript, t.LocksAndCounters(s.Fencing), args...)
+	return understood(r.grantOrLost(t, s.Fencing), &r)
 }
 
 // Rename is Handoff within a batch, for a lock of one key, which also returns the number of entries in the line; -1: it is
 // unknown.
 func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome) {
 	e.RequiredKeys = 1 // the line is only counted, and the rename succeeds without it
-	r, out := p.run(ctx, e, RenameScript, t.Lined, from, to, lease.Milliseconds())
+	r := p.run(ctx, e, RenameScript, t.Lined, from, to, lease.Milliseconds())
 	ours, waiters = r.flag(), r.receivers(1)
-	ours, out = understood(ours, out, &r)
+	ours, out = understood(ours, &r)
 	return ours, waiters, out
 }
 
@@ -228,26 +227,26 @@ func (p *Plain) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	}
 	e.RequiredKeys = 1
 	// The key, and the queue of Java's fair lock of that key: in Freeing the queues follow the locks.
-	r, out := p.run(ctx, e, ForceScript, []any{t.Freeing[i], t.Freeing[len(t.Keys)+i]}, args...)
-	return understood(r.flag(), out, &r)
+	r := p.run(ctx, e, ForceScript, []any{t.Freeing[i], t.Freeing[len(t.Keys)+i]}, args...)
+	return understood(r.flag(), &r)
 }
 
 // State implements [Protocol].
 func (p *Plain) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
 	t = t.Only(t.Keys[i : i+1]) // so that a refusal names this key, and only its counter is read
-	r, out := p.run(ctx, e, StateScript, t.LocksAndCounters(true))
-	return r.state(t, out)
+	r := p.run(ctx, e, StateScript, t.LocksAndCounters(true))
+	return r.state(t)
 }
 
 // state returns the state of the lock t in a reply, and the outcome of the call.
-func (r *reply) state(t *keys.Set, out redisexec.Outcome) (KeyState, redisexec.Outcome) {
+func (r *reply) state(t *keys.Set) (KeyState, redisexec.Outcome) {
 	if status := r.integer(0); status != 1 {
 		r.refuse(status, t)
-		return understood(KeyState{}, out, r)
+		return understood(KeyState{}, r)
 	}
 	s := KeyState{TTL: r.ttl(1), Token: r.number(2)}
 	for i := 3; i < len(r.values); i += 2 { // field, count; an odd end is a surprise
 		s.Fields, s.Counts = append(s.Fields, r.text(i)), append(s.Counts, int(r.number(i+1)))
 	}
-	return understood(s, out, r)
+	return understood(s, r)
 }

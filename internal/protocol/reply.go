@@ -15,23 +15,13 @@ import (
 )
 
 // reply reads the answer of a script. A server, a proxy or another program's script may answer anything, so an unexpected
-// reply becomes an error, never a panic. The zero reply belongs to a call that failed. To read it is harmless, because
-// the outcome has the error.
+// reply becomes an error, never a panic. A call that failed has an empty reply. To read it is harmless, because the outcome
+// has the error.
 type reply struct {
-	values  []any // of a list
-	value   any   // if it is not a list
-	bare    bool  // it is not a list
-	refusal error // the script ran and changed nothing, for this reason
-	bad     error // the first unexpected element
-}
-
-// newReply wraps a reply of go-redis. Scripts answer with integers, texts and lists of those. Anything
-// else, such as a map of RESP3, is unexpected for the method that reads it.
-func newReply(value any) reply {
-	if values, ok := value.([]any); ok {
-		return reply{values: values}
-	}
-	return reply{value: value, bare: true}
+	values []any             // of a list
+	value  any               // if it is not a list
+	bare   bool              // it is not a list
+	out    redisexec.Outcome // of the call; its error may be a refusal, or the first unexpected element
 }
 
 // at returns element i, or nil if there is none. A reply that is not a list counts as a list of one.
@@ -45,33 +35,21 @@ func (r *reply) at(i int) any {
 	return nil
 }
 
-// understood completes the outcome of a call by its reply r, and returns the answer that was read from it; none after
-// an error.
-func understood[T any](answer T, out redisexec.Outcome, r *reply) (T, redisexec.Outcome) {
-	if out = r.complete(out); out.Err != nil {
+// understood returns the answer that was read from r, and the outcome of the call; no answer after an error.
+func understood[T any](answer T, r *reply) (T, redisexec.Outcome) {
+	if r.out.Err != nil {
 		var none T
-		return none, out
+		return none, r.out
 	}
-	return answer, out
+	return answer, r.out
 }
 
-// complete completes an outcome by the reply.
-func (r *reply) complete(o redisexec.Outcome) redisexec.Outcome {
-	switch {
-	case o.Err != nil:
-	case r.bad != nil:
-		// An unknown script may have done anything. Another copy would get the same answer.
-		o.Err, o.Ambiguous, o.Permanent = r.bad, true, true
-	case r.refusal != nil:
-		o.Err, o.Permanent, o.Refused = r.refusal, true, true
-	}
-	return o
-}
-
-// surprise records that the reply is not one of the script's.
+// surprise records that the reply is not one of the script's. An unknown script may have done anything, and another copy
+// would get the same answer.
 func (r *reply) surprise(format string, args ...any) {
-	if r.bad == nil {
-		r.bad = fmt.Errorf("unexpected reply %s: %s", brief(r), fmt.Sprintf(format, args...))
+	if r.out.Err == nil {
+		r.out.Err = fmt.Errorf("unexpected reply %s: %s", brief(r), fmt.Sprintf(format, args...))
+		r.out.Ambiguous, r.out.Permanent = true, true
 	}
 }
 
@@ -233,9 +211,9 @@ func (r *reply) granted(token bool) Grant {
 
 // reads returns the answer of a script to a reader that asked for lease. A number means that it reads,
 // and completes the outcome by the rest of the lock's lease. grantOf reads a list.
-func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, grantOf func(*keys.Set, bool) Grant) (Grant, redisexec.Outcome) {
+func (r *reply) reads(t *keys.Set, lease time.Duration, grantOf func(*keys.Set, bool) Grant) (Grant, redisexec.Outcome) {
 	if !r.bare {
-		return understood(grantOf(t, false), out, r)
+		return understood(grantOf(t, false), r)
 	}
 	// The rest of the lock's lease before this command. If it is less than asked for, another program shortens the lease:
 	// the hold then renews sooner (see lease.Lease.Note).
@@ -244,9 +222,9 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 	case found <= 0:
 		r.surprise("no lease")
 	case found < lease:
-		out.LeaseLeft = found
+		r.out.LeaseLeft = found
 	}
-	return understood(Grant{Held: true}, out, r)
+	return understood(Grant{Held: true}, r)
 }
 
 // released reads the reply of a script that releases a lock: a number if the lock had the field, and otherwise a list
@@ -298,8 +276,13 @@ func (r *reply) refuse(status int64, t *keys.Set) {
 		r.surprise("status %d of no key", status)
 		return
 	}
-	if r.refusal = whyRefused(status, t, int(i)); r.refusal == nil {
+	why := whyRefused(status, t, int(i))
+	if why == nil {
 		r.surprise("status %d", status)
+		return
+	}
+	if r.out.Err == nil {
+		r.out.Err, r.out.Permanent, r.out.Refused = why, true, true
 	}
 }
 

@@ -80,20 +80,20 @@ func (p *ReadSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys
 // taken, the process of the holder is to know.
 func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string, waits bool) (Grant, redisexec.Outcome) {
 	args := p.announcing(t, waits, t.RW.Timeouts, field, s.ttl(), writes)
-	r, out := p.run(ctx, e, RWReadScript, t.WithClaim(false), args...)
-	return r.reads(t, out, s.TTL, r.grant)
+	r := p.run(ctx, e, RWReadScript, t.WithClaim(false), args...)
+	return r.reads(t, s.TTL, r.grant)
 }
 
 // Reenter implements [Protocol].
 func (p *ReadSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, _ bool, counts []int) (Grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.ttl(), counts[0])
-	return r.reads(t, out, s.TTL, r.grantOrLost)
+	r := p.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.ttl(), counts[0])
+	return r.reads(t, s.TTL, r.grantOrLost)
 }
 
 // Renew implements [Protocol].
 func (p *ReadSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RWReadRenewScript, t.Locks(), t.RW.Timeouts, field, lease.Milliseconds())
-	g, out := r.reads(t, out, lease, r.grantOrLost)
+	r := p.run(ctx, e, RWReadRenewScript, t.Locks(), t.RW.Timeouts, field, lease.Milliseconds())
+	g, out := r.reads(t, lease, r.grantOrLost)
 	return g.Held, out
 }
 
@@ -110,8 +110,8 @@ func (p *WriteSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *key
 // Take is Acquire for a writer. If it finds readers, it claims the lock for the time claim. waits is as for ReadSide.Take.
 func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration, waits bool) (Grant, redisexec.Outcome) {
 	args := p.announcing(t, waits, t.RW.Timeouts, field, s.ttl(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
-	r, out := p.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), args...)
-	return understood(r.grant(t, s.Fencing), out, &r)
+	r := p.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), args...)
+	return understood(r.grant(t, s.Fencing), &r)
 }
 
 // Release implements [Protocol].
@@ -140,8 +140,8 @@ func (p *readWrite) announcing(t *keys.Set, waits bool, args ...any) []any {
 
 // release sets the count of field, and releases the lock if the count is 0.
 func (p *readWrite) release(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
-	r, out := p.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.publishCommand(), t.Channels[0])
-	return understood(r.released(), out, &r)
+	r := p.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.publishCommand(), t.Channels[0])
+	return understood(r.released(), &r)
 }
 
 // Force implements [Protocol]: it ends the given holds that still exist.
@@ -150,14 +150,14 @@ func (p *readWrite) Force(ctx context.Context, e redisexec.CallOptions, t *keys.
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	r, out := p.run(ctx, e, RWForceScript, t.Locks(), args...)
-	return understood(r.flag(), out, &r)
+	r := p.run(ctx, e, RWForceScript, t.Locks(), args...)
+	return understood(r.flag(), &r)
 }
 
 // State implements [Protocol]: it reads all live holds, a writer's first.
 func (p *readWrite) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (KeyState, redisexec.Outcome) {
-	r, out := p.run(ctx, e, RWStateScript, t.LocksAndCounters(true), t.RW.Timeouts)
-	return r.state(t, out)
+	r := p.run(ctx, e, RWStateScript, t.LocksAndCounters(true), t.RW.Timeouts)
+	return r.state(t)
 }
 
 // Handoff is never called: a reader that can be notified of a release may have read all along.

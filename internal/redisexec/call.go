@@ -25,23 +25,23 @@ type CallOptions struct {
 	// when another copy will be sent. It runs on the goroutine of the call, and delays it.
 	Unanswered func(err error)
 
+	// RequiredKeys is how many of the keys, from the first on, the script needs; 0: all of them. Redis refuses a command
+	// if only some of its keys are on the node while a slot moves, or if the user may not use one of them. Then the call
+	// continues without the keys that it does not need.
+	RequiredKeys int
+
+	// Enough, if it is not nil, is closed when the answer is no longer needed: the call still
+	// waits for it, but sends no further copy.
+	Enough <-chan struct{}
+
 	// Renews: the command is for a hold that exists. If replicas have to confirm it, it does not wait behind scripts that may yet
 	// acquire a lock.
 	Renews bool
 	// Bundled: the command is a renewal that may be sent together with others.
 	Bundled bool
-
-	// RequiredKeys is how many of the keys, from the first on, the script needs; 0: all of them. Redis refuses a command
-	// if only some of its keys are on the node while a slot moves, or if the user may not use one of them. Then the call
-	// continues without the keys that it does not need.
-	RequiredKeys int
 	// Undoes: the name that is released may have more than the lock. Then the call waits for the end of a move of the
 	// slot: a key that was left out would keep what the name has there.
 	Undoes bool
-
-	// Enough, if it is not nil, is closed when the answer is no longer needed: the call still
-	// waits for it, but sends no further copy.
-	Enough <-chan struct{}
 }
 
 // Needless reports whether the answer is not needed any more.

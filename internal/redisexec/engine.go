@@ -62,7 +62,7 @@ type engine struct {
 }
 
 // send sends cmd and waits for its answer, or until its caller stops waiting.
-func (g *engine) send(c try, cmd *call) answer {
+func (g *engine) send(c *try, cmd *call) answer {
 	g.underWay.Add(1)
 	defer g.underWay.Add(-1)
 	l := g.exec.laneOf(g, c.n)
@@ -86,24 +86,26 @@ type way struct {
 }
 
 // on sends cmd that way.
-func (g *engine) on(w way, c try, cmd *call) (a answer) {
-	l := w.lane
+func (g *engine) on(w way, c *try, cmd *call) (a answer) {
+	l, wait := w.lane, c.wait
 	if d := l.pace(c.patience); c.patience > 0 && d > c.patience {
 		var cancel context.CancelFunc
-		c.wait, cancel = g.exec.limits.within(c.ctx, c.e.atMost(c.ctx, d))
+		wait, cancel = g.exec.limits.within(c.ctx, c.e.atMost(c.ctx, d))
 		defer cancel()
 	}
 	if w.piped {
-		a = g.submit(c, l, cmd)
+		a = g.submit(c, wait, l, cmd)
 	} else {
 		answers, began := l.answers.Load(), time.Now()
-		a = g.settled(c, l, answers, began, g.exec.process(c, g.server, l.rdb, cmd))
+		a = g.exec.process(c.ctx, wait, g.server, l.rdb, cmd)
+		g.settle(c.ctx, l, answers, began, &a)
 	}
-	return g.gone(w, a)
+	g.complete(w, &a)
+	return a
 }
 
 // alone sends a command on the goroutine of its caller, if there is no other on the current lane. sent: there was none.
-func (g *engine) alone(c try, s *Script, keys, args []any) (a answer, sent bool) {
+func (g *engine) alone(c *try, s *Script, keys, args []any) (a answer, sent bool) {
 	l, began := g.lane.Load(), time.Now()
 	if l.pipe == nil || l.suspect.Load() || l.isOver(g.exec.Now) {
 		return a, false
@@ -122,13 +124,14 @@ func (g *engine) alone(c try, s *Script, keys, args []any) (a answer, sent bool)
 	if a.pending != nil {
 		a.err = overAt(c.ctx, end, c.patience)
 	}
-	a = g.gone(way{l, true}, g.settled(c, l, answers, began, a))
+	g.settle(c.ctx, l, answers, began, &a)
+	g.complete(way{l, true}, &a)
 	a.server = g.server
 	return a, true
 }
 
-// gone completes the answer to a command that went that way.
-func (g *engine) gone(w way, a answer) answer {
+// complete completes the answer to a command that went that way.
+func (g *engine) complete(w way, a *answer) {
 	l := w.lane
 	if a.way = w; a.pending != nil {
 		pending := a.pending
@@ -149,51 +152,50 @@ func (g *engine) gone(w way, a answer) answer {
 	case unsent(a.err):
 		g.exec.barred(g, l)
 	}
-	return a
 }
 
-// settled records on l how a command ended that was sent at began, or that it was not answered in time. A command that was
-// given up earlier, because a context ended, does not make l suspect, because the undo has to follow it on the same lane.
-func (g *engine) settled(c try, l *lane, answers uint64, began time.Time, a answer) answer {
+// settle records on l how a command ended that was sent at began, or that it was not answered in time. A command that was
+// given up earlier, because ctx ended, does not make l suspect, because the undo has to follow it on the same lane.
+func (g *engine) settle(ctx context.Context, l *lane, answers uint64, began time.Time, a *answer) {
 	switch {
 	case a.pending != nil:
-		if left := g.exec.Patience - time.Since(began); c.ctx.Err() != nil && left > 0 {
+		if left := g.exec.Patience - time.Since(began); ctx.Err() != nil && left > 0 {
 			time.AfterFunc(left, func() { l.unanswered(answers) })
 		} else {
 			l.unanswered(answers)
 		}
-		pending, c := a.pending, c // so that only a copy that is given up has c on the heap
-		a.pending = func(ctx context.Context) answer {
-			a := pending(ctx)
-			if a.pending != nil {
-				return a
+		pending := a.pending
+		a.pending = func(until context.Context) answer {
+			a := pending(until)
+			if a.pending == nil {
+				g.settle(ctx, l, answers, began, &a)
 			}
-			return g.settled(c, l, answers, began, a)
+			return a
 		}
 	case a.err == nil || Replied(a.err):
 		g.answered(l, time.Since(began))
 	case isTimeout(a.err):
 		l.unanswered(answers)
 	}
-	return a
 }
 
 // submit sends cmd through the pipeline of l. While other commands are answered on it, the wait for cmd continues. When many
 // holds are renewed at once on a slow machine, a second copy of each renewal would make it slower still.
-func (g *engine) submit(c try, l *lane, cmd *call) answer {
+func (g *engine) submit(c *try, wait context.Context, l *lane, cmd *call) (a answer) {
 	began := time.Now()
 	l.pipe.submit(cmd)
-	wait, cancel := c.wait, context.CancelFunc(func() {})
+	cancel := context.CancelFunc(func() {})
 	for {
 		// Read before the wait: an answer to any command that comes during it shows that the lane is alive.
 		answers := l.answers.Load()
-		a := cmd.answer(wait)
+		a = cmd.answer(wait)
 		cancel()
 		if a.pending != nil && c.ctx.Err() == nil && c.patience > 0 && l.answers.Load() != answers {
 			wait, cancel = g.exec.limits.within(c.ctx, c.patience)
 			continue
 		}
-		return g.settled(c, l, answers, began, a)
+		g.settle(c.ctx, l, answers, began, &a)
+		return a
 	}
 }
 

@@ -116,24 +116,24 @@ func (x *Executor) longest() time.Duration { return max(x.most, x.Patience) }
 // Run sends a script until it is answered, until no answer is possible, until e allows no further copy, or until ctx ends.
 // It returns as soon as ctx ends; a copy that is on its way then may still be executed. If ctx has ended before, Run
 // sends nothing.
-func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any, args ...any) (any, Outcome) {
+func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any, args ...any) (value any, out Outcome) {
 	if e.Patience == 0 {
 		e.Patience = x.Patience
 	}
 	if e.MaxPatience == 0 {
 		e.MaxPatience = x.most / 2
 	}
-	var out Outcome
 	began := x.Now()
 	if ctx.Err() != nil {
-		return nil, x.givenUp(ctx, out, x.anywhere, began)
+		x.givenUp(ctx, &out, x.anywhere, began)
+		return nil, out
 	}
 	// A call of one copy is in a hurry. It has no second copy by which to find out what keeps the first one silent.
 	if e.Attempts == 1 {
-		defer x.lookSoon(ctx, e, keys[0].(string)).Stop()
+		defer x.lookSoon(ctx, e.Patience/2, keys[0].(string)).Stop()
 	}
 	c := try{ctx: ctx, n: 1, e: e, sent: began, patience: e.Patience}
-	a := x.send(c, s, keys, args)
+	a := x.send(&c, s, keys, args)
 	c.piped = a.way.piped
 	var f *flights // that are under way, from the second copy on: most calls need none
 	for {
@@ -165,17 +165,18 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 			a.giveUp()
 			f.end()
 			if ctx.Err() != nil {
-				return nil, x.givenUp(ctx, out, at, began)
+				x.givenUp(ctx, &out, at, began)
+			} else {
+				out.Err = lockerr.Fault(x.explain(&c, at, c.n, out.Err))
 			}
-			out.Err = lockerr.Fault(x.explain(ctx, e, at, c.n, out.Err))
 			return nil, out
 		}
 		if f == nil {
-			f = x.newFlights(ctx, e, s, keys, args)
+			f = x.newFlights(&c, s, keys, args)
 		}
-		f.goOn(c, a)
+		f.goOn(&c, a.pending)
 		if e.Unanswered != nil {
-			e.Unanswered(lockerr.Fault(x.explain(ctx, e, at, 1, out.Err)))
+			e.Unanswered(lockerr.Fault(x.explain(&c, at, 1, out.Err)))
 		}
 		a = f.next(&c)
 	}
@@ -231,14 +232,14 @@ var ended = func() context.Context {
 }()
 
 // giveUp records that no caller waits for the answer any more.
-func (a answer) giveUp() {
+func (a *answer) giveUp() {
 	if a.pending != nil {
 		a.pending(ended)
 	}
 }
 
 // send sends one copy, by its digest, and in full if Redis does not have the script.
-func (x *Executor) send(c try, s *Script, keys, args []any) answer {
+func (x *Executor) send(c *try, s *Script, keys, args []any) (a answer) {
 	a, sent := x.sendAlone(c, s, keys, args)
 	if sent && a.err == nil {
 		a.sent, a.n = c.sent, c.n
@@ -252,7 +253,7 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 	if !sent || isRedirect(a.err) {
 		a = x.dispatch(c, s, keys, args, false)
 	}
-	a = x.sendAll(c, s, keys, args, a)
+	x.sendAll(c, s, keys, args, &a)
 	// The time of this copy was over, in whatever words go-redis says so. An error of a copy that was surely not
 	// executed says more than that, and stays.
 	if a.err != nil && c.wait.Err() != nil && c.ctx.Err() == nil && !judge(a.err).notExecuted {
@@ -262,7 +263,7 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 }
 
 // sendAlone sends a first copy on the goroutine of the caller, and reports whether it did: see lone.go.
-func (x *Executor) sendAlone(c try, s *Script, keys, args []any) (a answer, sent bool) {
+func (x *Executor) sendAlone(c *try, s *Script, keys, args []any) (a answer, sent bool) {
 	if c.n > 1 || c.e.Replicas.N > 0 || x.late.has(keys) {
 		return a, false
 	}
@@ -274,11 +275,12 @@ func (x *Executor) sendAlone(c try, s *Script, keys, args []any) (a answer, sent
 
 // sendAll sends a copy again if by its first answer a the server does not have the script, or refuses it before its first write
 // because of keys that are not required. Neither counts as another attempt.
-func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer {
-	a = x.sendKnown(&c, s, keys, args, a)
+func (x *Executor) sendAll(c *try, s *Script, keys, args []any, a *answer) {
+	x.sendKnown(c, s, keys, args, a)
 	if c.e.RequiredKeys > 0 && c.e.RequiredKeys < len(keys) && lacksKeys(a.err, c.e.Undoes) {
 		keys = keys[:c.e.RequiredKeys]
-		a = x.sendKnown(&c, s, keys, args, x.dispatch(c, s, keys, args, false))
+		*a = x.dispatch(c, s, keys, args, false)
+		x.sendKnown(c, s, keys, args, a)
 	}
 	if isRedirect(a.err) {
 		switch x.rdb.(type) {
@@ -289,31 +291,30 @@ func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer 
 		}
 	}
 	a.sent, a.n = c.sent, c.n
-	return a
 }
 
 // sendKnown sends a copy again, in full if need be, if the server has answered a: that it has no script with the digest
 // of s. So the server has executed nothing, and c.sent becomes the time of the second sending: on a slow link the lease
 // needs the time.
-func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answer {
+func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a *answer) {
 	if !unknownScript(a.err) {
-		return a
+		return
 	}
 	now := x.Now()
 	full := a.server.scripts.missed(s, c.sent, now)
 	c.sent, c.way = now, a.way // the connection is open there, which may have taken a while
-	a = x.dispatch(*c, s, keys, args, full)
+	*a = x.dispatch(c, s, keys, args, full)
 	// The script that another call has sent is not there yet, or went to another server.
 	if !full && unknownScript(a.err) {
 		c.sent = x.Now()
-		a = x.dispatch(*c, s, keys, args, true)
+		*a = x.dispatch(c, s, keys, args, true)
 	}
-	return a
+	c.way = way{}
 }
 
 // dispatch sends s to the master of the keys, in full if requested or needed, and waits for the answer, or until the caller
 // stops waiting. After that only go-redis uses the command, except for the answer's pending.
-func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a answer) {
+func (x *Executor) dispatch(c *try, s *Script, keys, args []any, full bool) (a answer) {
 	defer goroutine.Recover(&a.err)
 	key := keys[0].(string)
 	engine := x.engineOf(c.wait, key)
@@ -333,21 +334,27 @@ func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a an
 	}
 	// The application's client routes the command.
 	if engine == nil {
-		return x.process(c, x.anywhere, x.rdb, cmd)
+		return x.process(c.ctx, c.wait, x.anywhere, x.rdb, cmd)
 	}
 	a = engine.send(c, cmd)
 	a.server = engine.server
-	switch {
-	case a.err == nil:
-	case isRedirect(a.err):
-		// An engine is bound to one node; the Cluster client follows.
-		return x.process(c, x.anywhere, x.rdb, newCopy(c.ctx, cmd))
-	case errors.Is(a.err, redis.ErrClosed):
-		// The node has left the Cluster, or the client has been closed: the latter shows.
-		x.drop(engine)
-		return x.process(c, x.anywhere, x.rdb, newCopy(c.ctx, cmd))
+	if a.err != nil {
+		x.reroute(c, engine, cmd, &a)
 	}
 	return a
+}
+
+// reroute has the application's client send a copy of cmd, if that helps after the answer a of an engine.
+func (x *Executor) reroute(c *try, g *engine, cmd *call, a *answer) {
+	switch {
+	case isRedirect(a.err): // an engine is bound to one node; the Cluster client follows
+	case errors.Is(a.err, redis.ErrClosed):
+		// The node has left the Cluster, or the client has been closed: the latter shows.
+		x.drop(g)
+	default:
+		return
+	}
+	*a = x.process(c.ctx, c.wait, x.anywhere, x.rdb, newCopy(c.ctx, cmd))
 }
 
 // processor is a client, or what else sends a command on a connection of its own.
@@ -355,11 +362,11 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// process has rdb send cmd on a connection of its own.
-func (x *Executor) process(c try, at *server, rdb processor, cmd *call) answer {
+// process has rdb send cmd on a connection of its own, until ctx ends, and waits for the answer until wait ends.
+func (x *Executor) process(ctx, wait context.Context, at *server, rdb processor, cmd *call) answer {
 	u := newUnderWay(keysOf(cmd))
-	ctx, cancel := context.WithCancel(c.ctx)
-	a := x.outside(c.wait, func() answer {
+	ctx, cancel := context.WithCancel(ctx)
+	a := x.outside(wait, func() answer {
 		// Also after a panic: others wait for it.
 		defer x.late.end(u)
 		err := rdb.Process(ctx, cmd)

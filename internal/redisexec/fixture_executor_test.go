@@ -25,7 +25,7 @@ var counting = NewScript("return redis.call('incr', KEYS[1])")
 var once = CallOptions{Attempts: 1}
 
 // tryOf is the first copy of a call, whose caller waits for it until ctx ends.
-func tryOf(ctx context.Context) try { return try{ctx: ctx, wait: ctx, n: 1} }
+func tryOf(ctx context.Context) *try { return &try{ctx: ctx, wait: ctx, n: 1} }
 
 // executorOn returns an executor that is closed before rdb is.
 func executorOn(t *testing.T, rdb redis.UniversalClient) *Executor {

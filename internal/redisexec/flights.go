@@ -24,12 +24,12 @@ type flights struct {
 	landed     chan answer
 }
 
-func (x *Executor) newFlights(ctx context.Context, e CallOptions, s *Script, keys, args []any) *flights {
+func (x *Executor) newFlights(c *try, s *Script, keys, args []any) *flights {
 	f := &flights{
-		exec: x, call: ctx, script: s, keys: slices.Clone(keys), args: slices.Clone(args),
-		enough: e.Enough, patience: e.Patience, landed: make(chan answer),
+		exec: x, call: c.ctx, script: s, keys: slices.Clone(keys), args: slices.Clone(args),
+		enough: c.e.Enough, patience: c.e.Patience, landed: make(chan answer),
 	}
-	f.ctx, f.cancel = context.WithCancel(ctx)
+	f.ctx, f.cancel = context.WithCancel(c.ctx)
 	return f
 }
 
@@ -57,10 +57,14 @@ func (f *flights) fly(c try, send func(c try) answer) bool {
 	})
 }
 
-// goOn lets the copy c, which was given up with a, continue in the background.
-func (f *flights) goOn(c try, a answer) {
-	if a.pending != nil {
-		f.fly(c, func(c try) answer { return f.exec.sendAll(c, f.script, f.keys, f.args, a.pending(f.ctx)) })
+// goOn lets the copy c, whose answer may be pending, continue in the background.
+func (f *flights) goOn(c *try, pending func(context.Context) answer) {
+	if pending != nil {
+		f.fly(*c, func(c try) answer {
+			a := pending(f.ctx)
+			f.exec.sendAll(&c, f.script, f.keys, f.args, &a)
+			return a
+		})
 	}
 }
 
@@ -75,7 +79,7 @@ func (f *flights) next(c *try) answer {
 	c.sent = f.exec.Now()
 	c.patience = c.e.growing(f.call, c.n)
 	err := redis.ErrClosed
-	if f.fly(*c, func(c try) answer { return f.exec.send(c, f.script, f.keys, f.args) }) {
+	if f.fly(*c, func(c try) answer { return f.exec.send(&c, f.script, f.keys, f.args) }) {
 		if a, landed := f.await(c.n, c.patience); landed {
 			return a
 		}

@@ -101,9 +101,10 @@ var errNoNode = errors.New("the Redis client does not report which node serves t
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
 // where it would not cover the script.
-func (x *Executor) confirm(c try, key string, cmd *call) answer {
+func (x *Executor) confirm(c *try, key string, cmd *call) answer {
+	e := c.e
 	// Only the context bounds an answer there, and it is not to do so before the answer is useless.
-	ctx, cancel := context.WithTimeout(c.ctx, max(x.longest(), c.e.Patience))
+	ctx, cancel := context.WithTimeout(c.ctx, max(x.longest(), e.Patience))
 	var settled atomic.Bool // either it is on its way, or it was given up before
 	a := x.outside(c.wait, func() answer {
 		defer cancel()
@@ -113,7 +114,7 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 		}
 		// pair sets settled when it sends, and the caller sets it when it gives up. So the later one finds out
 		// what the other has done.
-		a := x.pair(ctx, node, c.e, cmd, &settled)
+		a := x.pair(ctx, node, e, cmd, &settled)
 		addr, ahead := redirection(ctx, a.err)
 		cluster, ok := x.rdb.(*redis.ClusterClient)
 		if addr == "" || !ok {
@@ -124,7 +125,7 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 		if node = nodeAt(ctx, cluster, addr); node == nil {
 			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
 		}
-		return x.pair(ctx, node, c.e, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
+		return x.pair(ctx, node, e, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
 	})
 	// The time ended during the wait for the map of the Cluster, or for a free connection: nothing was sent.
 	if a.err != nil && settled.CompareAndSwap(false, true) {

@@ -259,14 +259,14 @@ func (s *server) seen() string {
 
 // explain adds to err, the failure of the last of so many copies, the name of the server, and its
 // ailment: that nothing listens there, for instance.
-func (x *Executor) explain(ctx context.Context, e CallOptions, s *server, copies int, err error) error {
+func (x *Executor) explain(c *try, s *server, copies int, err error) error {
 	// A refused connection, or an error of Redis, needs no look.
 	if informativeness(err) < explainsBarrier {
-		d := e.Patience + MinCopyPatience // as long as a look takes; after that its dialer names the server
+		d := c.e.Patience + MinCopyPatience // as long as a look takes; after that its dialer names the server
 		if copies == 1 {
-			d = e.Glance()
+			d = c.e.Glance()
 		}
-		x.see(ctx, s, d)
+		x.see(c.ctx, s, d)
 	}
 	return s.explain(err, x.Now())
 }
@@ -284,10 +284,10 @@ func (x *Executor) Explain(err error) error {
 	return worst.explain(err, x.Now())
 }
 
-// lookSoon begins a look at the server of key when a copy has not been answered for half of its
-// patience, so that a call in a hurry need not wait for it afterwards.
-func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *time.Timer {
-	return time.AfterFunc(e.Patience/2, func() {
+// lookSoon begins a look at the server of key when a copy has not been answered for d, half of its patience, so that a
+// call in a hurry need not wait for it afterwards.
+func (x *Executor) lookSoon(ctx context.Context, d time.Duration, key string) *time.Timer {
+	return time.AfterFunc(d, func() {
 		var err error
 		defer goroutine.Recover(&err)
 		x.lookAt(x.serverOf(ctx, key))
@@ -312,15 +312,14 @@ func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 // Glance returns how long a call in a hurry waits to find out why it was not answered.
 func (e CallOptions) Glance() time.Duration { return min(e.Patience/4, MinCopyPatience) }
 
-// givenUp returns the outcome of a call that ctx ended. Its last copy went to s. There was no time to find out why that
+// givenUp completes the outcome of a call that ctx ended. Its last copy went to s. There was no time to find out why that
 // copy was not answered, but another call may have done so meanwhile.
-func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began clock.Instant) Outcome {
+func (x *Executor) givenUp(ctx context.Context, out *Outcome, s *server, began clock.Instant) {
 	out.Err = s.lately(began, out.Err)
-	out = out.Abandoned(ctx)
+	*out = out.Abandoned(ctx)
 	if errors.Is(context.Cause(ctx), lockerr.ErrNoAnswer) { // a bound of the library, which means a silence
 		out.Err = s.explain(out.Err, x.Now())
 	}
-	return out
 }
 
 // behindSentinel is what go-redis calls the address of a client whose dialer asks Sentinel.
