@@ -19,7 +19,7 @@ import (
 // has the error.
 type reply struct {
 	values []any             // of a list
-	value  any               // if it is not a list
+	value  any               // all of it
 	bare   bool              // it is not a list
 	out    redisexec.Outcome // of the call; its error may be a refusal, or the first unexpected element
 }
@@ -39,7 +39,7 @@ func (r *reply) at(i int) any {
 func understood[T any](answer T, r *reply) (T, redisexec.Outcome) {
 	if r.out.Err != nil {
 		var none T
-		return none, r.out
+		answer = none
 	}
 	return answer, r.out
 }

@@ -40,7 +40,7 @@ type CallOptions struct {
 	// Bundled: the command is a renewal that may be sent together with others.
 	Bundled bool
 	// Undoes: the name that is released may have more than the lock. Then the call waits for the end of a move of the
-	// slot: a key that was left out would keep what the name has there.
+	// slot: a key that RequiredKeys leaves out would keep what the name has there.
 	Undoes bool
 }
 

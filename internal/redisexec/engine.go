@@ -36,7 +36,7 @@ import (
 //   - Commands of one pipeline are sent in the order of their submission. Other routes have no order (see late).
 //
 // What can come late: a command whose caller got the engine just before it was dropped, or the lane just before it was closed.
-// It is sent by another route, at once (Executor.dispatch) or as the next copy (engine.on).
+// It is sent by another route, at once (Executor.reroute) or as the next copy (engine.complete).
 
 // engine has the routes for commands to one Redis process.
 type engine struct {

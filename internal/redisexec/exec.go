@@ -203,7 +203,7 @@ type try struct {
 	e        CallOptions
 	sent     clock.Instant   // from before it was sent
 	patience time.Duration   // its caller's; 0: until ctx ends
-	wait     context.Context // when the caller stops waiting for it: ctx, or when patience is over
+	wait     context.Context // when the caller stops waiting for it: ctx, or when patience is over; it is set by send
 	way      way             // that it is to go; the zero way: any
 	piped    bool            // the first one has gone through a pipeline
 }
@@ -274,7 +274,7 @@ func (x *Executor) sendAlone(c *try, s *Script, keys, args []any) (a answer, sen
 }
 
 // sendAll sends a copy again if by its first answer a the server does not have the script, or refuses it before its first write
-// because of keys that are not required. Neither counts as another attempt.
+// because of keys that are not required. Neither counts as another attempt. a becomes the last answer.
 func (x *Executor) sendAll(c *try, s *Script, keys, args []any, a *answer) {
 	x.sendKnown(c, s, keys, args, a)
 	if c.e.RequiredKeys > 0 && c.e.RequiredKeys < len(keys) && lacksKeys(a.err, c.e.Undoes) {
@@ -290,12 +290,12 @@ func (x *Executor) sendAll(c *try, s *Script, keys, args []any, a *answer) {
 			a.err = fmt.Errorf("%w: %w", errOneNode, a.err)
 		}
 	}
-	a.sent, a.n = c.sent, c.n
+	a.sent, a.n, c.way = c.sent, c.n, way{}
 }
 
 // sendKnown sends a copy again, in full if need be, if the server has answered a: that it has no script with the digest
 // of s. So the server has executed nothing, and c.sent becomes the time of the second sending: on a slow link the lease
-// needs the time.
+// needs the time. a becomes the last answer.
 func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a *answer) {
 	if !unknownScript(a.err) {
 		return
@@ -309,7 +309,6 @@ func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a *answer) {
 		c.sent = x.Now()
 		*a = x.dispatch(c, s, keys, args, true)
 	}
-	c.way = way{}
 }
 
 // dispatch sends s to the master of the keys, in full if requested or needed, and waits for the answer, or until the caller
@@ -362,10 +361,10 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// process has rdb send cmd on a connection of its own, until ctx ends, and waits for the answer until wait ends.
-func (x *Executor) process(ctx, wait context.Context, at *server, rdb processor, cmd *call) answer {
+// process has rdb send cmd on a connection of its own, for a caller that waits for the answer until wait ends.
+func (x *Executor) process(caller, wait context.Context, at *server, rdb processor, cmd *call) answer {
 	u := newUnderWay(keysOf(cmd))
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(caller)
 	a := x.outside(wait, func() answer {
 		// Also after a panic: others wait for it.
 		defer x.late.end(u)

@@ -311,11 +311,12 @@ func (c *call) finish(value any, err error) {
 }
 
 // answer waits for the answer, or for the end of ctx: then the answer is pending, and the command is still sent.
-func (c *call) answer(ctx context.Context) answer {
+func (c *call) answer(ctx context.Context) (a answer) {
 	select {
 	case <-c.done:
-		return answerTo(c, c.err)
+		a = answerTo(c, c.err)
 	case <-ctx.Done():
-		return answer{err: ctx.Err(), pending: c.answer}
+		a.err, a.pending = ctx.Err(), c.answer
 	}
+	return a
 }

@@ -119,6 +119,32 @@ func TestScript_OneThatGoesUnansweredKeepsNoOtherCallWaiting(t *testing.T) {
 	})
 }
 
+// The server has executed nothing before it answers that it does not have the script. That time is no part of the lease.
+func TestScript_LeaseCountsFromTheCopyInFullHoweverLateItsAnswer(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, x, s := forgetful(t, b)
+		refused := make(chan clock.Instant, 1)
+		relay.After(redistest.Named("EVALSHA"), func(redistest.Command, string) { refused <- x.Now() })
+		full := relay.Block(evals)
+		unanswered := make(chan error, 1)
+		answered := make(chan Outcome, 1)
+		go func() {
+			e := patiently(MinCopyPatience)
+			e.Attempts, e.Unanswered = 2, func(err error) { unanswered <- err }
+			_, out := x.Run(t.Context(), e, s, []any{redistest.Key(t)})
+			answered <- out
+		}()
+		redistest.Receive(t, full.Caught())
+		relay.Block(redistest.Scripts).Always() // the second copy is not answered
+		redistest.Receive(t, unanswered)
+		full.Release()
+		out := redistest.Receive(t, answered)
+		require.NoError(t, out.Err)
+		require.GreaterOrEqual(t, out.Sent.Since(redistest.Receive(t, refused)), time.Duration(0))
+	})
+}
+
 func TestScript_IsMissedOnceByCallsThatComeTogether(t *testing.T) {
 	t.Parallel()
 	var k cache
