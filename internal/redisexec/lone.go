@@ -40,7 +40,7 @@ func (w *wire) ask(ctx context.Context, watch bool, cmd *call) answer {
 		defer context.AfterFunc(ctx, func() { w.interrupt(cmd) })()
 	}
 	p := w.pipe
-	p.bytes = appendCommand(p.bytes[:0], cmd.Cmd.Args())
+	p.encode([]*call{cmd})
 	cmd.asked.Store(true) // whatever the write says: a tunnel may have sent what it reports as a failure
 	err := w.write(p.bytes)
 	if err != nil {

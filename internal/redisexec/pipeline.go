@@ -111,29 +111,23 @@ func (p *pipeline) send(batch []*call) error {
 	if err := admit(p.options.Limiter, batch); err != nil {
 		return err
 	}
-	if p.bytes = p.bytes[:0]; cap(p.bytes) > mostKept {
-		p.bytes = nil
-	}
-	for _, cmd := range batch {
-		p.bytes = appendCommand(p.bytes, cmd.Cmd.Args())
-	}
 	for {
 		w, err := p.connected()
 		if err != nil {
 			return err
 		}
-		if w.send(batch, p.bytes) {
+		if w.send(batch) {
 			return nil
 		}
 	}
 }
 
-// mostKept is the largest buffer that is kept for the next batch, in bytes. A crowd that has come once leaves nothing larger.
-const mostKept = 1 << 15
+// mostKept is the largest list of commands that is kept for the next batch. A crowd that has come once leaves nothing larger.
+const mostKept = 1 << 12
 
 // emptied returns room for the next batch in the place of a list that is over.
 func emptied(batch []*call) []*call {
-	if clear(batch); cap(batch) > mostKept/8 {
+	if clear(batch); cap(batch) > mostKept {
 		return nil
 	}
 	return batch[:0]

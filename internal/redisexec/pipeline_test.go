@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,12 +44,37 @@ func TestPipeline_CommandsKeepTheirOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := b.Client(t)
 		p := pipeOn(t, executorOn(t, rdb), rdb)
-		for i, cmd := range lineUp(t, p, counting, redistest.Key(t), 100) {
+		for i, cmd := range lineUp(t, p, counting, redistest.Key(t), 500) { // more than one write
 			a := cmd.answer(t.Context())
 			require.NoError(t, a.err)
 			require.EqualValues(t, i+1, a.value)
 		}
 	})
+}
+
+// A buffer for all of a crowd would be made anew for each batch, or stay for ever.
+func TestPipeline_BufferStaysSmallHoweverManyCommandsComeTogether(t *testing.T) {
+	p := new(pipeline)
+	batch := make([]*call, 2000)
+	var all []byte
+	for i := range batch {
+		batch[i] = newCall(t.Context(), counting, true, []any{redistest.Key(t)}, nil)
+		all = appendCommand(all, batch[i].Cmd.Args())
+	}
+	var written []byte
+	for left := batch; len(left) > 0; written = append(written, p.bytes...) {
+		left = p.encode(left)
+	}
+	require.Equal(t, string(all), string(written))
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		for left := batch; len(left) > 0; {
+			left = p.encode(left)
+		}
+	}))
+	large := newCall(t.Context(), counting, true, []any{strings.Repeat("k", 5*mostWritten)}, nil)
+	require.Empty(t, p.encode([]*call{large}))
+	p.encode(batch)
+	require.LessOrEqual(t, cap(p.bytes), 2*mostWritten, "after a large command")
 }
 
 func TestPipeline_EachCallerGetsItsOwnAnswer(t *testing.T) {

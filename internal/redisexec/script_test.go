@@ -124,19 +124,18 @@ func TestScript_LeaseCountsFromTheCopyInFullHoweverLateItsAnswer(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, x, s := forgetful(t, b)
-		refused := make(chan clock.Instant, 1)
+		refused := make(chan clock.Instant, 16) // the number of copies does not matter
 		relay.After(redistest.Named("EVALSHA"), func(redistest.Command, string) { refused <- x.Now() })
 		full := relay.Block(evals)
-		unanswered := make(chan error, 1)
+		unanswered := make(chan error, 16)
 		answered := make(chan Outcome, 1)
 		go func() {
-			e := patiently(MinCopyPatience)
-			e.Attempts, e.Unanswered = 2, func(err error) { unanswered <- err }
+			e := CallOptions{Patience: MinCopyPatience, Unanswered: func(err error) { unanswered <- err }}
 			_, out := x.Run(t.Context(), e, s, []any{redistest.Key(t)})
 			answered <- out
 		}()
 		redistest.Receive(t, full.Caught())
-		relay.Block(redistest.Scripts).Always() // the second copy is not answered
+		relay.Block(redistest.Scripts).Always() // no other copy is answered
 		redistest.Receive(t, unanswered)
 		full.Release()
 		out := redistest.Receive(t, answered)

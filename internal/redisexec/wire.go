@@ -60,9 +60,8 @@ func (w *wire) isOld(now time.Time) bool {
 		o.ConnMaxIdleTime > 0 && w.inFlight == 0 && now.Sub(w.idle) >= o.ConnMaxIdleTime
 }
 
-// send writes a batch, whose bytes these are. If that fails, the reader finishes it. false: w is unusable already, and nothing
-// was sent.
-func (w *wire) send(batch []*call, bytes []byte) bool {
+// send writes a batch. If that fails, the reader finishes it. false: w is unusable already, and nothing was sent.
+func (w *wire) send(batch []*call) bool {
 	w.pipe.mu.Lock()
 	if w.err != nil {
 		w.pipe.mu.Unlock()
@@ -87,10 +86,29 @@ func (w *wire) send(batch []*call, bytes []byte) bool {
 	default:
 		_ = w.SetWriteDeadline(time.Now().Add(d))
 	}
-	if err := w.write(bytes); err != nil {
-		w.fail(err)
+	for len(batch) > 0 {
+		batch = w.pipe.encode(batch)
+		if err := w.write(w.pipe.bytes); err != nil {
+			w.fail(err)
+			break
+		}
 	}
 	return true
+}
+
+// mostWritten is the number of bytes from which on a write gets no further command. So the buffer stays small, however many
+// commands come together.
+const mostWritten = 1 << 15
+
+// encode makes p.bytes the next bytes of a batch, and returns the commands that are left.
+func (p *pipeline) encode(batch []*call) []*call {
+	if p.bytes = p.bytes[:0]; cap(p.bytes) > 2*mostWritten { // after a large command
+		p.bytes = nil
+	}
+	for len(batch) > 0 && len(p.bytes) < mostWritten {
+		p.bytes, batch = appendCommand(p.bytes, batch[0].Cmd.Args()), batch[1:]
+	}
+	return batch
 }
 
 // write writes to the connection, which may be the application's.
