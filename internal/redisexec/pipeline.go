@@ -58,7 +58,7 @@ func (x *Executor) openPipeline(g *engine) *pipeline {
 }
 
 // crowd is the least number of callers for which the writer yields. Many answers arrive together, and the callers that they
-// wake run one after the other. After the yield there are the commands of all, for one system call.
+// wake run one after the other. After the yield there are the commands of all, for few system calls.
 const crowd = 8
 
 // submit sends cmd after all commands that were submitted before.
@@ -122,7 +122,7 @@ func (p *pipeline) send(batch []*call) error {
 	}
 }
 
-// mostKept is the largest list of commands that is kept for the next batch. A crowd that has come once leaves nothing larger.
+// mostKept is the largest list that is kept for the next batch, in commands. A crowd that has come once leaves nothing larger.
 const mostKept = 1 << 12
 
 // emptied returns room for the next batch in the place of a list that is over.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,16 +25,19 @@ func pipeOn(t *testing.T, x *Executor, rdb *redis.Client) *pipeline {
 	return x.engineAt(rdb).shared.pipe
 }
 
-// lineUp submits n commands of a script for key to p, before any is written.
+// lineUp submits n commands of a script for key to p, which are one batch. Nobody writes.
 func lineUp(t *testing.T, p *pipeline, s *Script, key string, n int) []*call {
 	t.Helper()
 	cmds := make([]*call, n)
-	p.callers.Add(crowd)
-	defer p.callers.Add(-crowd)
+	p.mu.Lock()
+	require.False(t, p.writing)
+	p.writing = true
+	p.mu.Unlock()
 	for i := range cmds {
 		cmds[i] = newCall(t.Context(), s, true, []any{key}, nil)
 		p.submit(cmds[i])
 	}
+	p.goroutines.Go(p.write)
 	return cmds
 }
 
@@ -44,37 +46,12 @@ func TestPipeline_CommandsKeepTheirOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := b.Client(t)
 		p := pipeOn(t, executorOn(t, rdb), rdb)
-		for i, cmd := range lineUp(t, p, counting, redistest.Key(t), 500) { // more than one write
+		for i, cmd := range lineUp(t, p, counting, redistest.Key(t), 500) { // one batch, in two writes
 			a := cmd.answer(t.Context())
 			require.NoError(t, a.err)
 			require.EqualValues(t, i+1, a.value)
 		}
 	})
-}
-
-// A buffer for all of a crowd would be made anew for each batch, or stay for ever.
-func TestPipeline_BufferStaysSmallHoweverManyCommandsComeTogether(t *testing.T) {
-	p := new(pipeline)
-	batch := make([]*call, 2000)
-	var all []byte
-	for i := range batch {
-		batch[i] = newCall(t.Context(), counting, true, []any{redistest.Key(t)}, nil)
-		all = appendCommand(all, batch[i].Cmd.Args())
-	}
-	var written []byte
-	for left := batch; len(left) > 0; written = append(written, p.bytes...) {
-		left = p.encode(left)
-	}
-	require.Equal(t, string(all), string(written))
-	require.Zero(t, testing.AllocsPerRun(10, func() {
-		for left := batch; len(left) > 0; {
-			left = p.encode(left)
-		}
-	}))
-	large := newCall(t.Context(), counting, true, []any{strings.Repeat("k", 5*mostWritten)}, nil)
-	require.Empty(t, p.encode([]*call{large}))
-	p.encode(batch)
-	require.LessOrEqual(t, cap(p.bytes), 2*mostWritten, "after a large command")
 }
 
 func TestPipeline_EachCallerGetsItsOwnAnswer(t *testing.T) {
@@ -124,7 +101,7 @@ func (c *counted) ReportResult(err error) {
 	}
 }
 
-func TestPipeline_LimiterIsAskedForEachWrite(t *testing.T) {
+func TestPipeline_LimiterIsAskedForEachBatch(t *testing.T) {
 	t.Parallel()
 	relay, limiter := redistest.NewRelay(t, redistest.Mini(t).Addr), new(counted)
 	rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) { o.Limiter = limiter }))

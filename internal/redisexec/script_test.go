@@ -125,7 +125,7 @@ func TestScript_LeaseCountsFromTheCopyInFullHoweverLateItsAnswer(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, x, s := forgetful(t, b)
 		refused := make(chan clock.Instant, 16) // the number of copies does not matter
-		relay.After(redistest.Named("EVALSHA"), func(redistest.Command, string) { refused <- x.Now() })
+		relay.After(redistest.Named("EVALSHA"), func(redistest.Command, string) { refused <- x.Now() }).Always()
 		full := relay.Block(evals)
 		unanswered := make(chan error, 16)
 		answered := make(chan Outcome, 1)

@@ -96,16 +96,15 @@ func (w *wire) send(batch []*call) bool {
 	return true
 }
 
-// mostWritten is the number of bytes from which on a write gets no further command. So the buffer stays small, however many
-// commands come together.
-const mostWritten = 1 << 15
+// A write that has fullWrite bytes gets no further command. So the buffer stays small, however many commands come together.
+const fullWrite = 1 << 15
 
-// encode makes p.bytes the next bytes of a batch, and returns the commands that are left.
+// encode makes p.bytes the next bytes of a batch, and returns the commands that are left. The writer calls it.
 func (p *pipeline) encode(batch []*call) []*call {
-	if p.bytes = p.bytes[:0]; cap(p.bytes) > 2*mostWritten { // after a large command
+	if p.bytes = p.bytes[:0]; cap(p.bytes) > 2*fullWrite { // after a large command
 		p.bytes = nil
 	}
-	for len(batch) > 0 && len(p.bytes) < mostWritten {
+	for len(batch) > 0 && len(p.bytes) < fullWrite {
 		p.bytes, batch = appendCommand(p.bytes, batch[0].Cmd.Args()), batch[1:]
 	}
 	return batch
