@@ -1,6 +1,7 @@
 package redisexec
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -52,6 +53,7 @@ func TestWire_BrokenBatchEndsEachOfItsCommandsOnce(t *testing.T) {
 			if a := cmd.answer(t.Context()); a.err != nil {
 				failed++
 				require.NotErrorIs(t, a.err, errNotSent, "it may have been executed")
+				require.ErrorIs(t, a.err, io.ErrShortWrite, "why")
 			}
 		}
 		require.Positive(t, failed)
