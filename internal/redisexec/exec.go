@@ -203,7 +203,7 @@ type try struct {
 	e        CallOptions
 	sent     clock.Instant   // from before it was sent
 	patience time.Duration   // its caller's; 0: until ctx ends
-	wait     context.Context // when the caller stops waiting for it: ctx, or when patience is over; it is set by send
+	wait     context.Context // ends when the caller stops waiting for it: with ctx, or after patience
 	way      way             // that it is to go; the zero way: any
 	piped    bool            // the first one has gone through a pipeline
 }
@@ -238,7 +238,8 @@ func (a *answer) giveUp() {
 	}
 }
 
-// send sends one copy, by its digest, and in full if Redis does not have the script.
+// send sends one copy, by its digest, and in full if Redis does not have the script. After that c.sent is the time of the last
+// sending, and c.wait has ended, if there is a patience.
 func (x *Executor) send(c *try, s *Script, keys, args []any) (a answer) {
 	a, sent := x.sendAlone(c, s, keys, args)
 	if sent && a.err == nil {

@@ -38,7 +38,7 @@ func TestWire_BufferStaysSmallHoweverManyCommandsComeTogether(t *testing.T) {
 func TestWire_BrokenBatchEndsEachOfItsCommandsOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		const commands = 500 // in two writes
+		const commands = 500 // in several writes
 		rdb, key := b.Client(t), redistest.Key(t)
 		x := executorOn(t, rdb)
 		w := loneOn(t, x, rdb)
