@@ -93,8 +93,9 @@ type Event struct {
 	// OwnerID is the owner that wants or holds the lock: the id of WithOwner, or the number of the
 	// goroutine. For a permit, which is its own owner, it is the number and the weight of the permit.
 	OwnerID string
-	// Owner is the owner's field on Redis; for a permit, its ID. It contains OwnerID; for a writer it
-	// ends in :write. It is empty while the owner waits, and in Failed.
+	// Owner is the owner's field on Redis; for a permit, its ID. For a writer it ends in :write. It is
+	// empty while the owner waits, and in Failed. It contains OwnerID, except for an owner that took over
+	// the place in the line of another goroutine, which stopped waiting: then it contains that one's.
 	Owner string
 
 	Weight int // of a permit, or of the permit that the owner wants; otherwise 0

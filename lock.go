@@ -109,7 +109,8 @@ func (m *Mutex) Name() string { return m.target.Name }
 // [ErrReentrant]; [ErrNotReplicated]; [ErrClosed]; [ErrInvalidName], [ErrInvalidOption] and
 // [ErrUnsupported] for an invalid handle; and errors from Redis. [ErrLost] means that the owner has lost
 // this lock and not yet unlocked it. If Redis cannot be reached, a new Lock fails after three tries, in
-// at most 9 s with the default TTL. A Lock that is already waiting survives an outage of one TTL. An
+// at most 9 s with the default TTL; an increase of the hold count may take until the lease ends. A Lock
+// that is already waiting survives an outage of one TTL. An
 // error that ends a wait names the holder, or the last known holder, and reports for how long Redis has
 // not answered.
 //
@@ -129,7 +130,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // waiting for it, releasing it, or acquiring it for the same fixed owner.
 //
 // TryLock blocks for one request. If Redis cannot be reached, it tries three times, for at most 9 s
-// with the default TTL, and longer [WithReplicas]. It also returns when ctx ends. If Redis cannot be
+// with the default TTL, and longer [WithReplicas]. To increase the hold count, it also waits for a
+// renewal in flight, at most until the lease ends. It also returns when ctx ends. If Redis cannot be
 // reached, TryLock returns an error even if another goroutine of this process is waiting.
 //
 // The state after a failure and the errors are as for [Mutex.Lock], without [ErrTimeout] and [ErrDeadlock].

@@ -112,7 +112,9 @@ func WithMaxHold(d time.Duration) Option {
 //     end applies, to all names of the hold: also to those of a MultiMutex in which a Lock of one is nested.
 //   - After a loss, also by ForceUnlock, there is no placeholder.
 //   - If the process dies, its lock ends with its TTL, which may be earlier than d. If that must
-//     not happen, use WithTTL with at least d.
+//     not happen, use WithTTL with at least d. One case remains: until its first renewal a lock that
+//     was waited for has a lease of 5 s at most, and a lock that was taken over from another owner of
+//     this process has the rest of that owner's lease. After a wait that renewal follows within 0.3 s.
 //   - The placeholder is not renewed. d may be longer than the TTL and WithMaxHold.
 //   - On an RWMutex the placeholder belongs to the same side: after a reader, others may read. If a
 //     writer still reads when it unlocks, its placeholder is a reader.
