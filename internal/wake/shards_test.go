@@ -24,6 +24,8 @@ type atlas struct {
 	mu      sync.Mutex
 	masters map[string]*redis.Client // by channel
 	other   *redis.Client            // of the other channels
+	later   *redis.Client            // other, after the question with the number last; nil: other stays
+	last    int
 	err     error
 	asked   int
 	renewed atomic.Int64
@@ -33,6 +35,9 @@ func (a *atlas) MasterForKey(_ context.Context, channel string) (*redis.Client, 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked++
+	if a.later != nil && a.asked > a.last {
+		a.other, a.later = a.later, nil
+	}
 	if master := a.masters[channel]; master != nil {
 		return master, a.err
 	}
@@ -55,6 +60,13 @@ func (a *atlas) placeOthers(master *redis.Client, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.other, a.err = master, err
+}
+
+// placeLater is placeOthers after n more questions.
+func (a *atlas) placeLater(master *redis.Client, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.later, a.last = master, a.asked+n
 }
 
 func (a *atlas) questions() int {
